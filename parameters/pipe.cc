@@ -100,13 +100,20 @@ class SharedPipe final : public Pipe {
 
   void flush() override {
     if (!std::exchange(did_something_, false)) return;
-    out().written.store(committed_, std::memory_order_seq_cst);
+    out().written.store(std::min(committed_, hold_), std::memory_order_seq_cst);
     if (is_server_) {
       head_.worker_bell.increment_and_wake();
     } else if (head_.server_sleeps.load(std::memory_order_seq_cst) != 0 && head_.server_sleeps.exchange(0) != 0) {
       const std::byte bell{1};
       if (!socket_.send_some(std::span(&bell, 1))) is_closed_ = true;
     }
+  }
+
+  std::uint64_t committed() const override { return committed_; }
+
+  void hold_behind(std::uint64_t position) override {
+    hold_ = position;
+    did_something_ = true;
   }
 
   bool has_output() const override { return false; }
@@ -146,6 +153,7 @@ class SharedPipe final : public Pipe {
   const bool is_server_;
   AdaptiveWait wait_;
   std::uint64_t consumed_ = 0, committed_ = 0;
+  std::uint64_t hold_ = kHoldNothing;
   std::uint32_t seen_ = 0;  // value of the bell at the last look
   bool did_something_ = false;
   bool is_closed_ = false;
@@ -168,6 +176,7 @@ class SocketPipe final : public Pipe {
   std::byte* room(std::size_t bytes) override {
     if (output_.size() + bytes > kPipeBytes) {
       flush();
+      forgotten_ += sent_;
       output_.erase(output_.begin(), output_.begin() + static_cast<std::ptrdiff_t>(std::exchange(sent_, 0)));
       if (output_.size() + bytes > kPipeBytes) return nullptr;
     }
@@ -179,8 +188,8 @@ class SocketPipe final : public Pipe {
   void commit(std::size_t bytes) override { output_.resize(prepared_ + bytes); }
 
   void flush() override {
-    while (sent_ < output_.size()) {
-      const auto count = socket_.send_some(std::span<const std::byte>(output_).subspan(sent_));
+    while (sent_ < sendable()) {
+      const auto count = socket_.send_some(std::span<const std::byte>(output_).first(sendable()).subspan(sent_));
       if (!count) {
         is_closed_ = true;
         throw PeerLost("the connection is closed");
@@ -188,11 +197,16 @@ class SocketPipe final : public Pipe {
       if (*count == 0) return;
       sent_ += *count;
     }
+    if (sent_ < output_.size()) return;
+    forgotten_ += output_.size();
     output_.clear();
     sent_ = 0;
   }
 
-  bool has_output() const override { return sent_ < output_.size(); }
+  std::uint64_t committed() const override { return forgotten_ + output_.size(); }
+  void hold_behind(std::uint64_t position) override { hold_ = position; }
+
+  bool has_output() const override { return sent_ < sendable(); }
   int fd() const override { return socket_.fd(); }
   void notice_event() override { is_readable_ = true; }
   void is_to_sleep(bool) override {}
@@ -206,6 +220,12 @@ class SocketPipe final : public Pipe {
   }
 
  private:
+  // How much of output_ may be sent.
+  std::size_t sendable() const {
+    if (hold_ <= forgotten_) return 0;
+    return static_cast<std::size_t>(std::min<std::uint64_t>(hold_ - forgotten_, output_.size()));
+  }
+
   // Reads where there is room; what is unread moves to the beginning if it reaches the end.
   void fill() {
     if (begin_ == end_) {
@@ -229,7 +249,9 @@ class SocketPipe final : public Pipe {
   bool is_readable_ = true;
   std::vector<std::byte> input_;
   std::size_t begin_ = 0, end_ = 0;
-  std::vector<std::byte> output_;
+  std::vector<std::byte> output_;  // the bytes of the stream from position forgotten_ on
+  std::uint64_t forgotten_ = 0;
+  std::uint64_t hold_ = kHoldNothing;
   std::size_t sent_ = 0, prepared_ = 0;
   bool is_closed_ = false;
 };

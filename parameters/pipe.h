@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 
@@ -16,6 +18,8 @@ namespace hvd {
 
 // What fits into a pipe at once: a frame of the largest payload.
 inline constexpr std::size_t kPipeBytes = std::size_t{1} << 20;
+
+inline constexpr std::uint64_t kHoldNothing = std::numeric_limits<std::uint64_t>::max();
 
 class Pipe {
  public:
@@ -30,8 +34,11 @@ class Pipe {
   virtual std::byte* room(std::size_t bytes) = 0;
   // The next `bytes` of it are complete.
   virtual void commit(std::size_t bytes) = 0;
-  // Passes on what is committed, as far as possible, and wakes the other end. Throws PeerLost.
+  // Passes on what is committed, as far as possible and not held back, and wakes the other end. Throws PeerLost.
   virtual void flush() = 0;
+  // Positions are bytes since the start. What is committed behind `position` is held back until a later call.
+  virtual std::uint64_t committed() const = 0;
+  virtual void hold_behind(std::uint64_t position) = 0;
   // Whether there is output that flush() could not pass on.
   virtual bool has_output() const = 0;
 

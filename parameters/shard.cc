@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "core/base/error.h"
@@ -19,6 +20,8 @@ constexpr std::size_t kMaxTables = 1u << 12;
 constexpr std::size_t kPartBytes = std::size_t{128} << 10;
 constexpr int kSampled = 8;  // rows, of which the least recently used one goes
 constexpr std::uint8_t kHead = 1, kRows = 2;
+constexpr std::uint8_t kLeft = 1, kForgotten = 2;  // of a worker
+constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 
 void require_payload(bool holds) {
   if (!holds) throw Internal("a request to a parameter server whose payload does not belong to its header");
@@ -33,6 +36,12 @@ std::span<const std::byte> keys_of(const PsRequest& request, std::span<const std
 std::uint64_t key_at(std::span<const std::byte> keys, std::size_t i) {
   std::uint64_t key = 0;
   std::memcpy(&key, keys.data() + i * sizeof key, sizeof key);
+  return key;
+}
+
+std::uint64_t read_key(const TableSpec& spec, ByteReader& from) {
+  const auto key = from.get<std::uint64_t>();
+  if (spec.dense && key >= spec.rows) throw Internal("malformed state of a shard: a row that its table does not have");
   return key;
 }
 
@@ -54,6 +63,13 @@ std::uint64_t Staleness::median() const {
 }
 
 Shard::Table::Table(TableSpec of) : spec(std::move(of)), rows(spec.width + state_size(spec.optimizer, spec.width)) {}
+
+void Shard::Table::count_pending() {
+  pending_bytes = 0;
+  for (const auto& [clock, by_worker] : pending) {
+    for (const auto& [worker, one] : by_worker) pending_bytes += one.bytes();
+  }
+}
 
 Shard::Table& Shard::table_of(const PsRequest& request) const {
   if (request.table >= tables_.size()) {
@@ -198,7 +214,12 @@ PsAnswer Shard::hello(const PsRequest& request, std::span<const std::byte> paylo
     worker.left = true;  // whoever comes instead of another one begins where the slowest is
     const std::uint32_t clock = is_first && settled_ == 0 ? 0 : min_clock();
     worker = {.incarnation = request.incarnation, .applied = 0, .clock = clock};
+    drop_pending(request.worker, clock);  // it does these clocks again
+    for (const auto& table : tables_) {
+      if (request.worker < table->pulled.size()) table->pulled[request.worker] = kNever;
+    }
   }
+  settle();
   return {.sequence = request.sequence,
           .version = worker.clock,
           .min_clock = min_clock(),
@@ -210,18 +231,25 @@ PsAnswer Shard::open_table(const PsRequest& request, std::span<const std::byte> 
   ByteReader reader(payload);
   TableSpec spec = read_table_spec(reader);
   reader.expect_end();
+  const std::size_t number = find_or_add(std::move(spec));
+  return {
+      .sequence = request.sequence, .version = tables_[number]->version, .rows = static_cast<std::uint32_t>(number)};
+}
+
+std::size_t Shard::find_or_add(TableSpec spec) {
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     TableSpec known = tables_[i]->spec;
     if (known.name != spec.name) continue;
     known.optimizer.learning_rate = spec.optimizer.learning_rate;  // may have changed since
     if (!(known == spec)) {
-      throw Mismatch("table '" + spec.name + "' is open with other arguments: all workers must pass the same");
+      throw Mismatch("table '" + spec.name +
+                     "' is open with other arguments: all workers, and snapshots, must have the same");
     }
-    return {.sequence = request.sequence, .version = tables_[i]->version, .rows = static_cast<std::uint32_t>(i)};
+    return i;
   }
   if (tables_.size() == kMaxTables) throw InvalidArgument("more than 4096 tables");
   tables_.push_back(std::make_unique<Table>(std::move(spec)));
-  return {.sequence = request.sequence, .rows = static_cast<std::uint32_t>(tables_.size() - 1)};
+  return tables_.size() - 1;
 }
 
 void Shard::pull(Table& table, const PsRequest& request, std::span<const std::byte> keys, std::span<std::byte> answer) {
@@ -242,19 +270,61 @@ void Shard::pull(Table& table, const PsRequest& request, std::span<const std::by
     std::memcpy(to, fresh.data(), bytes);
   }
   ++table.pulls;
-  if (table.pulled.size() < workers_.size()) table.pulled.resize(workers_.size());
+  if (table.pulled.size() < workers_.size()) table.pulled.resize(workers_.size(), kNever);
   table.pulled[request.worker] = table.version;
 }
 
 void Shard::push(Table& table, const PsRequest& request, std::span<const std::byte> payload) {
-  ++table.pushes;
-  if (request.worker < table.pulled.size()) table.staleness.add(table.version - table.pulled[request.worker]);
-  if (table.spec.consistency == Consistency::synchronous) return keep_pending(table, request, payload);
   const auto keys = keys_of(request, payload);
   keys_.resize(request.rows);
   std::memcpy(keys_.data(), keys.data(), keys.size());
-  // Keys precede the gradients and have 8 bytes each, so that these are aligned as the payload is.
-  update(table, keys_, reinterpret_cast<const float*>(payload.data() + keys.size()));
+  const std::uint64_t version = table.version;
+  if (table.spec.consistency == Consistency::synchronous) {
+    keep_pending(table, request, payload.subspan(keys.size()));
+  } else {
+    // Keys precede the gradients and have 8 bytes each, so that these are aligned as the payload is.
+    update(table, keys_, reinterpret_cast<const float*>(payload.data() + keys.size()));
+  }
+  ++table.pushes;
+  const std::uint64_t pulled = request.worker < table.pulled.size() ? table.pulled[request.worker] : kNever;
+  if (pulled != kNever) table.staleness.add(version - pulled);
+}
+
+// Makes the rows that are missing, and returns whether a key comes twice. Throws InvalidArgument, before anything has
+// changed, if there is no such row, or no room for all of them and `more_bytes`.
+bool Shard::make_rows(Table& table, std::span<const std::uint64_t> keys, std::size_t more_bytes) {
+  const TableSpec& spec = table.spec;
+  const bool is_limited = !spec.dense && spec.rows > 0;
+  const std::uint32_t touch = ++table.touch;
+  std::size_t missing = 0;
+  bool has_duplicates = false;
+  for (const std::uint64_t key : keys) table.rows.prefetch(key);
+  for (const std::uint64_t key : keys) {
+    if (spec.dense && key >= spec.rows) throw InvalidArgument("table '" + spec.name + "' has no such row");
+    RowTable::Row* const row = table.rows.find(key);
+    if (row == nullptr) {
+      ++missing;
+      continue;
+    }
+    has_duplicates = has_duplicates || row->touch == touch;
+    row->touch = touch;  // also keeps it from being evicted below
+  }
+  if (is_limited && keys.size() > spec.rows && std::unordered_set(keys.begin(), keys.end()).size() > spec.rows) {
+    throw InvalidArgument("table '" + spec.name + "': a push of more rows than it may keep");
+  }
+  const std::size_t until_full = spec.rows - std::min<std::size_t>(spec.rows, table.rows.size());
+  check_room(table, is_limited ? std::min(missing, until_full) : missing, more_bytes);
+  if (missing == 0) return has_duplicates;
+  for (const std::uint64_t key : keys) {
+    if (table.rows.find(key) != nullptr) continue;
+    while (is_limited && table.rows.size() >= spec.rows) evict_one(table);
+    RowTable::Row& row = table.rows.insert(key);
+    initialize_row(spec, key, row.values());
+    row.touch = touch;
+    row.used = static_cast<std::uint32_t>(table.version);
+    --missing;
+  }
+  return has_duplicates || missing > 0;
 }
 
 void Shard::fill(Table& table, const PsRequest& request, std::span<const std::byte> payload) {
@@ -277,25 +347,14 @@ void Shard::fill(Table& table, const PsRequest& request, std::span<const std::by
 // Applies a gradient for each key; those of a key that comes several times are added up first, in their order.
 void Shard::update(Table& table, std::span<const std::uint64_t> keys, const float* gradients) {
   const std::size_t width = table.spec.width;
-  std::size_t missing = 0;
-  for (const std::uint64_t key : keys) table.rows.prefetch(key);
-  for (const std::uint64_t key : keys) {
-    if (table.spec.dense && key >= table.spec.rows)
-      throw InvalidArgument("table '" + table.spec.name + "' has no such row");
-    if (table.rows.find(key) == nullptr) ++missing;
-  }
-  if (missing > 0) check_room(table, missing);
-  const std::uint32_t touch = ++table.touch;
-  bool has_duplicates = false;
-  for (const std::uint64_t key : keys) {
-    RowTable::Row& row = row_for_update(table, key);
-    has_duplicates = has_duplicates || row.touch == touch;
-    row.touch = touch;
-  }
+  const bool has_duplicates = make_rows(table, keys);
+  const auto update_one = [&](std::uint64_t key, const float* gradient) {
+    RowTable::Row& row = *table.rows.find(key);
+    row.used = static_cast<std::uint32_t>(table.version);
+    update_row(table.spec.optimizer, row.values(), gradient, width);
+  };
   if (!has_duplicates) {
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      update_row(table.spec.optimizer, row_for_update(table, keys[i]).values(), gradients + i * width, width);
-    }
+    for (std::size_t i = 0; i < keys.size(); ++i) update_one(keys[i], gradients + i * width);
   } else {
     std::unordered_map<std::uint64_t, std::size_t> places;
     std::vector<std::uint64_t> order;
@@ -310,66 +369,65 @@ void Shard::update(Table& table, std::span<const std::uint64_t> keys, const floa
         add_values(sums_.data() + place->second * width, gradient, width);
       }
     }
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      update_row(table.spec.optimizer, row_for_update(table, order[i]).values(), sums_.data() + i * width, width);
-    }
+    for (std::size_t i = 0; i < order.size(); ++i) update_one(order[i], sums_.data() + i * width);
   }
   ++table.version;
 }
 
-RowTable::Row& Shard::row_for_update(Table& table, std::uint64_t key) {
-  RowTable::Row* row = table.rows.find(key);
-  if (row == nullptr) {
-    if (!table.spec.dense && table.spec.rows > 0 && table.rows.size() >= table.spec.rows) evict_one(table);
-    row = &table.rows.insert(key);
-    initialize_row(table.spec, key, row->values());
-  }
-  row->used = static_cast<std::uint32_t>(table.version);
-  return *row;
-}
-
 std::size_t Shard::bytes() const {
   std::size_t sum = 0;
-  for (const auto& table : tables_) sum += table->rows.bytes();
+  for (const auto& table : tables_) sum += table->bytes();
   return sum;
 }
 
-void Shard::check_room(const Table& table, std::size_t new_rows) const {
+void Shard::check_room(const Table& table, std::size_t new_rows, std::size_t more_bytes) const {
   if (memory_ == 0) return;
-  const std::size_t more = table.rows.bytes_of_more(new_rows);
+  const std::size_t more = table.rows.bytes_of_more(new_rows) + more_bytes;
   if (more == 0 || bytes() + more <= memory_) return;
   throw InvalidArgument("table '" + table.spec.name + "' is full: shard " + std::to_string(number_) + " has " +
                         std::to_string(bytes()) + " bytes of at most " + std::to_string(memory_) +
-                        " (HVD_SERVER_MEMORY), and a push needs " + std::to_string(new_rows) +
-                        " rows more: raise the limit, start more servers, or limit the table's rows");
+                        " (HVD_SERVER_MEMORY), and needs " + std::to_string(more) + " more for " +
+                        std::to_string(new_rows) +
+                        " new rows: raise the limit, start more servers, or limit the table's rows");
 }
 
+// There is a row that the push in progress does not touch.
 void Shard::evict_one(Table& table) {
   const RowTable::Row* oldest = nullptr;
   std::uint64_t dice = table.version * 31 + table.evicted;
   const auto now = static_cast<std::uint32_t>(table.version);
-  for (int i = 0; i < kSampled || oldest == nullptr; ++i) {
-    const RowTable::Row* const row = table.rows.at((dice = mix64(dice)) % table.rows.end());
-    if (row == nullptr || row->touch == table.touch) {
-      if (i > 1000) break;  // a push of more rows than the table keeps
-      continue;
-    }
+  const auto try_row = [&](std::uint64_t number) {
+    const RowTable::Row* const row = table.rows.at(number % table.rows.end());
+    if (row == nullptr || row->touch == table.touch) return;
     if (oldest == nullptr || now - row->used > now - oldest->used) oldest = row;
-  }
-  if (oldest == nullptr) throw InvalidArgument("table '" + table.spec.name + "': a push of more rows than it may keep");
+  };
+  for (int i = 0; i < kSampled; ++i) try_row(dice = mix64(dice));
+  for (dice %= table.rows.end(); oldest == nullptr; ++dice) try_row(dice);  // the push touches nearly all
   table.rows.remove(oldest->key);
   ++table.evicted;
 }
 
-void Shard::keep_pending(Table& table, const PsRequest& request, std::span<const std::byte> payload) {
-  const auto keys = keys_of(request, payload);
+// Its rows are made now: what cannot be applied when the clock ends is refused to who pushes it.
+void Shard::keep_pending(Table& table, const PsRequest& request, std::span<const std::byte> gradients) {
+  if (keys_.empty()) return;
+  const std::size_t values = gradients.size() / sizeof(float);
+  const std::size_t more = keys_.size() * sizeof(std::uint64_t) + gradients.size();
+  make_rows(table, keys_, more);
   Pending& pending = table.pending[std::max(request.clock, settled_)][request.worker];
-  const std::size_t old = pending.keys.size(), width = table.spec.width;
-  pending.keys.resize(old + request.rows);
-  std::memcpy(pending.keys.data() + old, keys.data(), keys.size());
-  pending.gradients.resize((old + request.rows) * width);
-  std::memcpy(pending.gradients.data() + old * width, payload.data() + keys.size(),
-              request.rows * width * sizeof(float));
+  const std::size_t old = pending.gradients.size();
+  pending.keys.insert(pending.keys.end(), keys_.begin(), keys_.end());
+  pending.gradients.resize(old + values);
+  std::memcpy(pending.gradients.data() + old, gradients.data(), gradients.size());
+  table.pending_bytes += more;
+}
+
+void Shard::drop_pending(std::uint32_t worker, std::uint32_t first_clock) {
+  for (const auto& table : tables_) {
+    for (auto clock = table->pending.lower_bound(first_clock); clock != table->pending.end(); ++clock) {
+      clock->second.erase(worker);
+    }
+    table->count_pending();
+  }
 }
 
 // The pushes of clocks that every worker has finished take effect.
@@ -402,6 +460,7 @@ void Shard::settle(Table& table, std::uint32_t clock) {
     }
   }
   table.pending.erase(clock);
+  table.count_pending();
   if (table.spec.average) {
     const float share = 1.0f / static_cast<float>(workers_.size());
     for (float& sum : sums) sum *= share;
@@ -425,7 +484,7 @@ std::string Shard::stats() const {
   for (const auto& table : tables_) {
     const std::string& name = table->spec.name;
     line(name, "rows", table->rows.size());
-    line(name, "bytes", table->rows.bytes());
+    line(name, "bytes", table->bytes());
     line(name, "updates", table->version);
     line(name, "pushes", table->pushes);
     line(name, "pulls", table->pulls);
@@ -449,7 +508,7 @@ Bytes Shard::write_head() const {
     to.put(worker.incarnation);
     to.put(worker.applied);
     to.put(worker.clock);
-    to.put(static_cast<std::uint8_t>(worker.left));
+    to.put(static_cast<std::uint8_t>((worker.left ? kLeft : 0) | (worker.forgotten ? kForgotten : 0)));
   }
   to.put(static_cast<std::uint32_t>(tables_.size()));
   for (const auto& table : tables_) {
@@ -503,28 +562,19 @@ void Shard::read_state(std::span<const std::byte> part) {
 
 void Shard::read_head(ByteReader& from) {
   const auto number = from.get<std::uint32_t>(), shards = from.get<std::uint32_t>();
-  const bool is_own = number == number_ && shards == shards_;
+  const bool is_own = number == number_ && shards == shards_ && workers_.empty();
   const auto settled = from.get<std::uint32_t>();
   std::vector<Worker> workers(from.get_count(21));
   for (Worker& worker : workers) {
     worker.incarnation = from.get<std::uint64_t>();
     worker.applied = from.get<std::uint64_t>();
     worker.clock = from.get<std::uint32_t>();
-    worker.left = from.get<std::uint8_t>() != 0;
-  }
-  if (is_own) {
-    workers_ = std::move(workers);
-    settled_ = settled;
+    const auto flags = from.get<std::uint8_t>();
+    worker.left = (flags & kLeft) != 0;
+    worker.forgotten = (flags & kForgotten) != 0;
   }
   for (auto count = from.get_count(40); count > 0; --count) {
-    TableSpec spec = read_table_spec(from);
-    const auto same = [&](const auto& table) { return table->spec.name == spec.name; };
-    auto found = std::ranges::find_if(tables_, same);
-    if (found == tables_.end()) {
-      tables_.push_back(std::make_unique<Table>(std::move(spec)));
-      found = tables_.end() - 1;
-    }
-    Table& table = **found;
+    Table& table = *tables_[find_or_add(read_table_spec(from))];
     table.version = std::max(table.version, from.get<std::uint64_t>());
     for (auto clocks = from.get_count(8); clocks > 0; --clocks) {
       const auto clock = from.get<std::uint32_t>();
@@ -535,13 +585,17 @@ void Shard::read_head(ByteReader& from) {
         Pending pending;
         pending.keys.resize(rows);
         pending.gradients.resize(rows * width);
-        for (auto& key : pending.keys) key = from.get<std::uint64_t>();
+        for (auto& key : pending.keys) key = read_key(table.spec, from);
         for (auto& value : pending.gradients) value = from.get<float>();
         if (is_own) table.pending[clock][worker] = std::move(pending);
       }
     }
+    table.count_pending();
   }
   from.expect_end();
+  if (!is_own) return;
+  workers_ = std::move(workers);
+  settled_ = settled;
 }
 
 void Shard::read_rows(ByteReader& from) {
@@ -551,11 +605,14 @@ void Shard::read_rows(ByteReader& from) {
   Table& table = **found;
   const std::size_t floats = table.spec.width + state_size(table.spec.optimizer, table.spec.width);
   while (from.remaining() > 0) {
-    const auto key = from.get<std::uint64_t>();
+    const std::uint64_t key = read_key(table.spec, from);
     const std::string_view bytes = from.get_text(floats * sizeof(float));
     if (shard_of(table.spec, key, shards_) != number_) continue;
     RowTable::Row* row = table.rows.find(key);
-    if (row == nullptr) row = &table.rows.insert(key);
+    if (row == nullptr) {
+      check_room(table, 1);
+      row = &table.rows.insert(key);
+    }
     std::memcpy(row->values(), bytes.data(), bytes.size());
   }
 }

@@ -77,7 +77,8 @@ class Shard {
   // Empty at the end.
   Bytes write_state(Position& position) const;
   // Adds a part's rows, as far as they belong to this shard; what concerns workers only if it was written by a shard of
-  // this number and count. Throws Internal for malformed bytes.
+  // this number and count, and no worker has come yet: sequence numbers of another job's workers mean nothing here.
+  // Throws Internal for malformed bytes, Mismatch for another table of the same name, InvalidArgument if memory ends.
   void read_state(std::span<const std::byte> part);
 
  private:
@@ -92,9 +93,13 @@ class Shard {
   struct Pending {
     std::vector<std::uint64_t> keys;
     std::vector<float> gradients;
+
+    std::size_t bytes() const { return keys.size() * sizeof(std::uint64_t) + gradients.size() * sizeof(float); }
   };
   struct Table {
     explicit Table(TableSpec of);
+    std::size_t bytes() const { return rows.bytes() + pending_bytes; }
+    void count_pending();
 
     TableSpec spec;
     RowTable rows;
@@ -102,8 +107,9 @@ class Shard {
     std::uint64_t pushes = 0, pulls = 0, evicted = 0;
     std::uint32_t touch = 0;
     Staleness staleness;
-    std::vector<std::uint64_t> pulled;                                  // by worker: version at its last pull
+    std::vector<std::uint64_t> pulled;  // by worker: version at its last pull, or kNever
     std::map<std::uint32_t, std::map<std::uint32_t, Pending>> pending;  // by clock, by worker
+    std::size_t pending_bytes = 0;
   };
 
   Table& table_of(const PsRequest& request) const;
@@ -111,16 +117,18 @@ class Shard {
   std::uint32_t min_clock() const;
   PsAnswer hello(const PsRequest& request, std::span<const std::byte> payload);
   PsAnswer open_table(const PsRequest& request, std::span<const std::byte> payload);
+  std::size_t find_or_add(TableSpec spec);
   void pull(Table& table, const PsRequest& request, std::span<const std::byte> keys, std::span<std::byte> answer);
   void push(Table& table, const PsRequest& request, std::span<const std::byte> payload);
   bool is_complete(const Table& table) const;
   void fill(Table& table, const PsRequest& request, std::span<const std::byte> payload);
-  void keep_pending(Table& table, const PsRequest& request, std::span<const std::byte> payload);
+  void keep_pending(Table& table, const PsRequest& request, std::span<const std::byte> gradients);
+  void drop_pending(std::uint32_t worker, std::uint32_t first_clock);
   void settle();
   void settle(Table& table, std::uint32_t clock);
   void update(Table& table, std::span<const std::uint64_t> keys, const float* gradients);
-  RowTable::Row& row_for_update(Table& table, std::uint64_t key);
-  void check_room(const Table& table, std::size_t new_rows) const;
+  bool make_rows(Table& table, std::span<const std::uint64_t> keys, std::size_t more_bytes = 0);
+  void check_room(const Table& table, std::size_t new_rows, std::size_t more_bytes = 0) const;
   void evict_one(Table& table);
   std::size_t bytes() const;
   Bytes write_head() const;

@@ -1,0 +1,532 @@
+// One shard without a server: what each request does, once, and what it refuses.
+#include "parameters/shard.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "tests/parameters/shard_caller.h"
+#include "tests/support/catch.h"
+
+namespace hvd {
+namespace {
+
+using Keys = std::vector<std::uint64_t>;
+using Values = std::vector<float>;
+
+TableSpec table_of(std::uint32_t width, Consistency consistency = Consistency::asynchronous, std::uint32_t bound = 0) {
+  TableSpec spec{.name = "rows", .width = width, .consistency = consistency, .bound = bound};
+  spec.optimizer.rule = UpdateRule::add;
+  return spec;
+}
+
+// The line's value; -1 if there is no such line.
+long stat(const std::string& text, const std::string& line) {
+  const std::size_t at = text.find(line + " ");
+  return at == std::string::npos ? -1 : std::stol(text.substr(at + line.size() + 1));
+}
+
+Keys range(std::uint64_t first, std::size_t count) {
+  Keys keys(count);
+  std::iota(keys.begin(), keys.end(), first);
+  return keys;
+}
+
+TEST_CASE("duplicates in a push are one update of their sum") {
+  Shard shard(0, 1, 0);
+  ShardCaller worker(shard, 0, 1);
+  TableSpec spec = table_of(2);
+  spec.optimizer = {.rule = UpdateRule::sgd, .learning_rate = 1, .momentum = 0.5f};
+  const auto table = worker.open(spec);
+  for (int i = 0; i < 2; ++i) worker.push(table, {9, 3, 9, 9}, {1, 2, 10, 20, 3, 4, 5, 6});
+  // Momentum: sum, then 0.5 * sum + sum.
+  CHECK(worker.pull(table, {9, 3, 1}) == Values{-2.5f * 9, -2.5f * 12, -2.5f * 10, -2.5f * 20, 0, 0});
+  CHECK(stat(worker.stats(), "rows updates") == 2);
+  CHECK(stat(worker.stats(), "rows rows") == 2);
+}
+
+TEST_CASE("what is numbered is applied once, and answered as often as it is asked") {
+  Shard shard(0, 1, 0);
+  ShardCaller worker(shard, 0, 1);
+  const auto table = worker.open(table_of(1));
+  const Keys key = {4};
+  const Values one = {1};
+  PsRequest push = worker.header(PsOp::push, table, 1);
+  for (push.sequence = 1; push.sequence <= 3; ++push.sequence) {
+    for (int again = 0; again < 3; ++again) apply_to(shard, push, payload_of(key, one));
+  }
+  push.sequence = 2;  // an old one
+  apply_to(shard, push, payload_of(key, one));
+  CHECK(worker.pull(table, key) == Values{3});
+  PsRequest both = worker.header(PsOp::push_pull, table, 1);
+  both.sequence = 4;
+  CHECK(apply_to(shard, both, payload_of(key, one)).rows() == Values{4});
+  CHECK(apply_to(shard, both, payload_of(key, one)).rows() == Values{4});
+  CHECK(worker.hello().applied == 4);
+  CHECK(worker.hello().rows == 1);
+  PsRequest clock = worker.header(PsOp::clock);
+  clock.clock = 7;
+  clock.sequence = 5;
+  CHECK(apply_to(shard, clock).header.min_clock == 7);
+  clock.clock = 9;
+  CHECK(apply_to(shard, clock).header.min_clock == 7);
+}
+
+TEST_CASE("a push that is refused changes nothing, and may be repeated") {
+  Shard shard(0, 1, 0);
+  ShardCaller worker(shard, 0, 1);
+  TableSpec spec = table_of(1);
+  spec.dense = true;
+  spec.rows = 4;
+  const auto table = worker.open(spec);
+  const std::string before = worker.stats();
+  CHECK_THROWS_AS(worker.push(table, {0, 4}, {1, 1}), InvalidArgument);
+  CHECK(worker.hello().applied == 0);
+  CHECK(worker.pull(table, {0}) == Values{0});
+  CHECK(stat(worker.stats(), "rows rows") == 0);
+  CHECK(stat(worker.stats(), "rows pushes") == stat(before, "rows pushes"));
+  CHECK_THROWS_AS(worker.push(7, {0}, {1}), InvalidArgument);
+  CHECK_THROWS_AS(worker.push(table, {0}, {1, 2}), Internal);  // the payload is another one's
+  CHECK_THROWS_AS(worker.push(table, {0, 1}, {1}), Internal);
+  CHECK_THROWS_AS(apply_to(shard, worker.header(PsOp::pull, table, 2), payload_of(Keys{1})), Internal);
+  CHECK_THROWS_AS(apply_to(shard, worker.header(PsOp::hello), payload_of(Keys{1, 2})), Internal);
+  const auto wide = worker.open({.name = "wide", .width = kMaxWidth});
+  CHECK_THROWS_AS(worker.pull(wide, range(0, 3)), InvalidArgument);
+  CHECK_THROWS_AS(worker.set_learning_rate(table, -1), InvalidArgument);
+  CHECK_THROWS_AS(worker.set_learning_rate(table, std::nanf("")), InvalidArgument);
+}
+
+TEST_CASE("a worker that has come again replaces the earlier one") {
+  Shard shard(0, 1, 0);
+  ShardCaller first(shard, 0, 2), other(shard, 1, 2);
+  const auto table = first.open(table_of(1));
+  first.push(table, {1}, {1});
+  ShardCaller second(shard, 0, 2, 2);
+  CHECK(second.hello().applied == 0);
+  CHECK_THROWS_AS(first.push(table, {1}, {1}), Aborted);
+  CHECK_THROWS_AS(first.pull(table, {1}), Aborted);
+  CHECK_THROWS_AS(first.hello(), Aborted);
+  second.push(table, {1}, {1});  // with a sequence that the first one had
+  CHECK(second.pull(table, {1}) == Values{2});
+  CHECK_THROWS_AS(ShardCaller(shard, 2, 2), InvalidArgument);
+  CHECK_THROWS_AS(ShardCaller(shard, 0, 2, 0), InvalidArgument);
+  CHECK_THROWS_AS(ShardCaller(shard, 0, 1u << 20), InvalidArgument);
+  PsRequest stranger = second.header(PsOp::pull, table, 0);
+  stranger.worker = 77;
+  CHECK_THROWS_AS(apply_to(shard, stranger), InvalidArgument);
+}
+
+TEST_CASE("pulls wait for workers that are too far behind, and only for those") {
+  struct Case {
+    Consistency consistency;
+    std::uint32_t bound;
+    std::uint32_t ahead;  // how far a worker may be
+  };
+  for (const auto& [consistency, bound, ahead] :
+       {Case{Consistency::asynchronous, 0, 1000}, Case{Consistency::bounded, 0, 0}, Case{Consistency::bounded, 3, 3},
+        Case{Consistency::synchronous, 0, 0}}) {
+    Shard shard(0, 1, 0);
+    ShardCaller slow(shard, 0, 3), fast(shard, 1, 3);
+    const auto table = fast.open(table_of(1, consistency, bound));
+    CHECK(fast.may_pull(table));  // though worker 2 has not come
+    for (std::uint32_t clock = 1; clock <= 6; ++clock) {
+      fast.advance_clock();
+      CHECK(fast.may_pull(table) == (clock <= ahead));
+    }
+    CHECK(shard.is_ready(fast.header(PsOp::push, table)));
+    ShardCaller late(shard, 2, 3);
+    CHECK(shard.slowest() == 0);
+    for (int i = 0; i < 6; ++i) late.advance_clock();
+    CHECK(fast.may_pull(table) == (6 <= ahead));
+    slow.leave();
+    CHECK(fast.may_pull(table));
+    fast.advance_clock();
+    late.leave();
+    CHECK(shard.slowest() == 1);
+    CHECK_FALSE(shard.is_over());
+    fast.leave();
+    CHECK(shard.is_over());
+    CHECK(shard.slowest() == -1);
+  }
+}
+
+TEST_CASE("synchronous pushes take effect together, added up in the order of workers") {
+  const float a = 1e8f, b = 1.5f, c = -1e8f;  // any other order gives other bits
+  for (const bool average : {false, true}) {
+    std::vector<int> order = {0, 1, 2};
+    do {
+      Shard shard(0, 1, 0);
+      std::vector<ShardCaller> workers;
+      for (std::uint32_t w = 0; w < 3; ++w) workers.emplace_back(shard, w, 3);
+      TableSpec spec = table_of(1, Consistency::synchronous);
+      spec.average = average;
+      const auto table = workers[0].open(spec);
+      const Values of_worker[] = {{a, 1}, {b, 2}, {c, 3}};
+      for (const int w : order) {
+        ShardCaller& worker = workers[static_cast<std::size_t>(w)];
+        worker.push(table, {5, 6}, of_worker[w]);
+        CHECK(worker.pull(table, {5, 6}) == Values{0, 0});
+        worker.advance_clock();
+        CHECK(worker.may_pull(table) == (w == order.back()));
+      }
+      const float share = average ? 1.0f / 3 : 1.0f, sum = (a + b) + c;
+      CHECK(workers[0].pull(table, {5, 6}) == Values{sum * share, 6 * share});
+      CHECK(stat(workers[0].stats(), "rows updates") == 1);
+    } while (std::ranges::next_permutation(order).found);
+  }
+}
+
+TEST_CASE("a synchronous push that cannot be applied is refused at once, not at the clock's end") {
+  Shard shard(0, 1, std::size_t{8} << 20);
+  ShardCaller guilty(shard, 0, 2), other(shard, 1, 2);
+  TableSpec spec = table_of(1, Consistency::synchronous);
+  spec.dense = true;
+  spec.rows = 4;
+  const auto dense = guilty.open(spec);
+  CHECK_THROWS_AS(guilty.push(dense, {4}, {1}), InvalidArgument);
+  guilty.push(dense, {3}, {1});
+  spec = table_of(1024, Consistency::synchronous);
+  spec.name = "large";
+  const auto large = guilty.open(spec);
+  const Values ones(100 * 1024, 1.0f);
+  std::size_t pushes = 0;
+  try {
+    for (; pushes < 20; ++pushes) guilty.push(large, range(100 * pushes, 100), ones);
+  } catch (const InvalidArgument&) {
+  }
+  CHECK(pushes > 2);
+  CHECK(pushes < 20);
+  // Nor does the memory for pushes of the same rows grow.
+  const std::size_t more = pushes;
+  try {
+    for (; pushes < more + 100; ++pushes) guilty.push(large, range(0, 100), ones);
+  } catch (const InvalidArgument&) {
+  }
+  CHECK(pushes < more + 20);
+  CHECK_NOTHROW(guilty.advance_clock());
+  CHECK_NOTHROW(other.advance_clock());
+  CHECK(other.pull(dense, {3}) == Values{1});
+  CHECK(other.pull(large, {250})[7] == 1.0f);
+  CHECK_NOTHROW(guilty.push(large, range(0, 100), ones));  // there is room again
+}
+
+TEST_CASE("a worker that comes again begins at the slowest one's clock, and settles what waited for it") {
+  Shard shard(0, 1, 0);
+  ShardCaller steady(shard, 0, 2), lost(shard, 1, 2);
+  const auto table = steady.open(table_of(1, Consistency::synchronous));
+  lost.push(table, {1}, {100});  // of a clock that it never finishes
+  for (int clock = 0; clock < 3; ++clock) {
+    steady.push(table, {1}, {1});
+    steady.advance_clock();
+  }
+  CHECK_FALSE(steady.may_pull(table));
+  ShardCaller again(shard, 1, 2, 2);
+  CHECK(again.clock() == 3);
+  CHECK(steady.may_pull(table));
+  CHECK(steady.pull(table, {1}) == Values{103});
+}
+
+TEST_CASE("pushes of clocks that a new worker does again are not counted twice") {
+  Shard shard(0, 1, 0);
+  ShardCaller steady(shard, 0, 2), lost(shard, 1, 2);
+  const auto table = steady.open(table_of(1, Consistency::synchronous));
+  lost.push(table, {1}, {10});
+  lost.advance_clock();
+  lost.push(table, {1}, {10});
+  ShardCaller again(shard, 1, 2, 2);
+  CHECK(again.clock() == 0);
+  for (int clock = 0; clock < 2; ++clock) {
+    steady.push(table, {1}, {1});
+    again.push(table, {1}, {10});
+    steady.advance_clock();
+    again.advance_clock();
+  }
+  CHECK(steady.pull(table, {1}) == Values{22});
+}
+
+TEST_CASE("nobody waits for a worker that is forgotten, and it may not go on") {
+  Shard shard(0, 1, 0);
+  ShardCaller steady(shard, 0, 2), lost(shard, 1, 2);
+  const auto table = steady.open(table_of(1, Consistency::synchronous));
+  steady.push(table, {1}, {1});
+  steady.advance_clock();
+  CHECK_FALSE(steady.may_pull(table));
+  shard.forget(1);
+  shard.forget(99);  // nobody
+  CHECK(steady.may_pull(table));
+  CHECK(steady.pull(table, {1}) == Values{1});
+  CHECK_THROWS_AS(lost.hello(), Aborted);
+  Shard replica(0, 1, 0);
+  add_state(replica, state_of(shard));
+  const PsHello greeting{.workers = 2};
+  CHECK_THROWS_AS(apply_to(replica, lost.header(PsOp::hello), std::as_bytes(std::span(&greeting, 1))), Aborted);
+  ShardCaller again(shard, 1, 2, 2);
+  CHECK(again.clock() == 1);
+}
+
+TEST_CASE("the rows that were used least recently go") {
+  Shard shard(0, 1, 0);
+  ShardCaller worker(shard, 0, 1);
+  TableSpec spec = table_of(1);
+  spec.rows = 100;
+  const auto table = worker.open(spec);
+  const Keys hot = range(0, 20);
+  for (std::uint64_t round = 0; round < 100; ++round) {
+    worker.push(table, hot, Values(20, 1.0f));
+    worker.push(table, range(1000 + round * 10, 10), Values(10, 1.0f));
+    REQUIRE(stat(worker.stats(), "rows rows") <= 100);
+  }
+  CHECK(worker.pull(table, hot) == Values(20, 100.0f));
+  CHECK(stat(worker.stats(), "rows rows") == 100);
+  CHECK(stat(worker.stats(), "rows evicted") == 20 + 1000 - 100);
+}
+
+TEST_CASE("a push of as many rows as a table may keep is no more than it may keep") {
+  Shard shard(0, 1, 0);
+  ShardCaller worker(shard, 0, 1);
+  TableSpec spec = table_of(1);
+  spec.rows = 5000;
+  const auto table = worker.open(spec);
+  for (std::uint64_t round = 0; round < 5; ++round) {
+    const Keys keys = range(round * 10'000, 5000);
+    worker.push(table, keys, Values(5000, 1.0f));
+    REQUIRE(worker.pull(table, keys) == Values(5000, 1.0f));
+  }
+  // One more is refused, and takes nothing away.
+  CHECK_THROWS_AS(worker.push(table, range(100'000, 5001), Values(5001, 1.0f)), InvalidArgument);
+  CHECK(worker.pull(table, range(40'000, 5000)) == Values(5000, 1.0f));
+  Keys repeated = range(200'000, 5000);
+  repeated.push_back(200'000);
+  CHECK_NOTHROW(worker.push(table, repeated, Values(5001, 1.0f)));
+}
+
+TEST_CASE("a table that evicts does not need room for more") {
+  TableSpec spec = table_of(1024);
+  spec.rows = 500;
+  Shard shard(0, 1, std::size_t{4} << 20);
+  ShardCaller worker(shard, 0, 1);
+  const auto table = worker.open(spec);
+  const Values ones(100 * 1024, 1.0f);
+  for (std::uint64_t round = 0; round < 30; ++round) {
+    REQUIRE_NOTHROW(worker.push(table, range(round * 100, 100), ones));
+  }
+  CHECK(stat(worker.stats(), "rows rows") == 500);
+  CHECK(stat(worker.stats(), "- bytes") <= 4 << 20);
+}
+
+TEST_CASE("memory has a limit") {
+  Shard shard(0, 1, std::size_t{3} << 20);
+  ShardCaller worker(shard, 0, 1);
+  const auto table = worker.open(table_of(1000));
+  const Values ones(64 * 1000, 1.0f);
+  std::uint64_t round = 0;
+  std::string why;
+  try {
+    for (; round < 30; ++round) worker.push(table, range(round * 64, 64), ones);
+  } catch (const InvalidArgument& error) {
+    why = error.what();
+  }
+  CHECK(why.find("HVD_SERVER_MEMORY") != std::string::npos);
+  CHECK(stat(worker.stats(), "- bytes") <= 3 << 20);
+  CHECK(stat(worker.stats(), "rows rows") == static_cast<long>(round * 64));
+  CHECK_NOTHROW(worker.push(table, range(0, 64), ones));
+}
+
+std::vector<Bytes> joined(std::vector<std::vector<Bytes>> states) {
+  std::vector<Bytes> all;
+  for (auto& state : states) std::ranges::move(state, std::back_inserter(all));
+  return all;
+}
+
+TEST_CASE("state is read by as many shards as there are, each its part") {
+  const Keys keys = range(0, 4000);
+  Values gradients(keys.size() * 3);
+  for (std::size_t i = 0; i < gradients.size(); ++i) gradients[i] = static_cast<float>(i % 97) - 48;
+  for (const bool dense : {false, true}) {
+    TableSpec spec = table_of(3);
+    spec.optimizer = {.rule = UpdateRule::adam, .learning_rate = 0.1f};
+    spec.initializer = {.kind = InitializerSpec::Kind::uniform, .a = -1, .b = 1, .seed = 5};
+    spec.dense = dense;
+    spec.rows = dense ? keys.size() : 0;
+    for (const auto& [written, read] : {std::pair{1u, 3u}, {2u, 2u}, {3u, 1u}, {2u, 3u}}) {
+      std::vector<std::vector<Bytes>> states;
+      std::vector<Values> expected(keys.size());
+      const auto push_own = [&](ShardCaller& worker, std::uint16_t table, std::uint32_t number, std::uint32_t count) {
+        Keys own;
+        Values values;
+        for (const std::uint64_t key : keys) {
+          if (shard_of(spec, key, count) != number) continue;
+          own.push_back(key);
+          values.insert(values.end(), &gradients[key * 3], &gradients[key * 3] + 3);
+        }
+        worker.push(table, own, values);
+        const Values rows = worker.pull(table, own);
+        for (std::size_t i = 0; i < own.size(); ++i) {
+          expected[own[i]].assign(&rows[i * 3], &rows[i * 3] + 3);
+        }
+        return std::pair(own, rows);
+      };
+      for (std::uint32_t number = 0; number < written; ++number) {
+        Shard shard(number, written, 0);
+        ShardCaller worker(shard, 0, 1);
+        push_own(worker, worker.open(spec), number, written);
+        states.push_back(state_of(shard));
+      }
+      const auto first = expected;
+      const auto parts = joined(states);
+      for (std::uint32_t number = 0; number < read; ++number) {
+        Shard shard(number, read, 0);
+        add_state(shard, parts);
+        ShardCaller worker(shard, 0, 1, 2);
+        const auto table = worker.open(spec);
+        std::size_t own = 0;
+        for (const std::uint64_t key : keys) own += shard_of(spec, key, read) == number;
+        CHECK(stat(worker.stats(), "rows rows") == static_cast<long>(own));
+        for (const std::uint64_t key : keys) {
+          if (shard_of(spec, key, read) == number) REQUIRE(worker.pull(table, {key}) == first[key]);
+        }
+        push_own(worker, table, number, read);  // with the optimizer's state
+      }
+      Shard plain(0, 1, 0);
+      ShardCaller worker(plain, 0, 1);
+      const auto table = worker.open(spec);
+      for (int i = 0; i < 2; ++i) worker.push(table, keys, gradients);
+      const Values rows = worker.pull(table, keys);
+      for (const std::uint64_t key : keys) REQUIRE(expected[key] == Values(&rows[key * 3], &rows[key * 3] + 3));
+    }
+  }
+}
+
+TEST_CASE("a shard's own state has its workers, and what waits for them") {
+  Shard shard(1, 2, 0);
+  ShardCaller one(shard, 0, 2), other(shard, 1, 2);
+  const auto table = one.open(table_of(1, Consistency::synchronous));
+  one.push(table, {1}, {1});
+  one.advance_clock();
+  other.push(table, {1}, {2});
+  Shard again(1, 2, 0);
+  add_state(again, state_of(shard));
+  CHECK(apply_to(again, one.header(PsOp::stats)).text().find("- min_clock 0") != std::string::npos);
+  PsRequest repeated = other.header(PsOp::push, table, 1);  // with a number that was applied
+  apply_to(again, repeated, payload_of(Keys{1}, Values{2}));
+  PsRequest clock = other.header(PsOp::clock);
+  clock.clock = 1;
+  clock.sequence += 1;
+  CHECK(apply_to(again, clock).header.min_clock == 1);
+  CHECK(apply_to(again, one.header(PsOp::pull, table, 1), payload_of(Keys{1})).rows() == Values{3});
+}
+
+TEST_CASE("a snapshot that is restored into a running job adds rows, and leaves its workers alone") {
+  Shard earlier(0, 1, 0);
+  {
+    ShardCaller worker(earlier, 0, 1);
+    const auto table = worker.open(table_of(1));
+    for (int i = 0; i < 50; ++i) worker.push(table, {1}, {1});
+    for (int i = 0; i < 10; ++i) worker.advance_clock();
+  }
+  Shard shard(0, 1, 0);
+  ShardCaller worker(shard, 0, 1);
+  const auto table = worker.open(table_of(1));
+  add_state(shard, state_of(earlier));
+  CHECK(worker.pull(table, {1}) == Values{50});
+  worker.push(table, {1}, {1});  // numbers that the earlier job's worker has had
+  CHECK(worker.pull(table, {1}) == Values{51});
+  CHECK(worker.advance_clock().min_clock == 1);
+}
+
+TEST_CASE("state of another table of the same name is refused") {
+  Shard earlier(0, 1, 0);
+  ShardCaller writer(earlier, 0, 1);
+  writer.push(writer.open(table_of(2)), {1, 2}, {1, 2, 3, 4});
+  Shard shard(0, 1, 0);
+  ShardCaller worker(shard, 0, 1);
+  const auto table = worker.open(table_of(1));
+  CHECK_THROWS_AS(add_state(shard, state_of(earlier)), Mismatch);
+  CHECK(stat(worker.stats(), "rows rows") == 0);
+  CHECK(worker.pull(table, {1}) == Values{0});
+}
+
+TEST_CASE("malformed state is refused") {
+  Shard shard(0, 1, 0);
+  ShardCaller worker(shard, 0, 1);
+  const auto table = worker.open(table_of(2, Consistency::synchronous));
+  worker.push(table, {1, 2}, {1, 2, 3, 4});
+  const auto parts = state_of(shard);
+  for (std::size_t size = 0; size < parts[0].size(); ++size) {
+    Shard other(0, 1, 0);
+    CHECK_THROWS_AS(other.read_state(std::span(parts[0].data(), size)), Internal);
+    CHECK_FALSE(other.is_over());
+    CHECK(other.slowest() == -1);  // no workers
+  }
+  for (std::size_t part = 1; part < parts.size(); ++part) {
+    Shard other(0, 1, 0);
+    CHECK_THROWS_AS(other.read_state(parts[part]), Internal);  // of a table that it does not have
+  }
+}
+
+TEST_CASE("staleness counts the updates since a worker's own pull") {
+  Shard shard(0, 1, 0);
+  ShardCaller one(shard, 0, 3), other(shard, 1, 3), never(shard, 2, 3);
+  const auto table = one.open(table_of(1));
+  for (int i = 0; i < 1000; ++i) other.push(table, {1}, {1});
+  one.pull(table, {1});
+  never.push(table, {1}, {1});  // it has pulled nothing that could be stale
+  CHECK(stat(one.stats(), "rows staleness_worst") == 0);
+  one.push(table, {1}, {1});
+  CHECK(stat(one.stats(), "rows staleness_worst") == 1);
+  for (int round = 0; round < 10; ++round) {
+    one.pull(table, {1});
+    for (int i = 0; i < 3; ++i) never.push(table, {1}, {1});
+    one.push(table, {1}, {1});
+  }
+  CHECK(stat(one.stats(), "rows staleness_worst") == 3);
+  CHECK(stat(one.stats(), "rows staleness_median") == 3);
+  Staleness staleness;
+  CHECK(staleness.median() == 0);
+  for (const std::uint64_t updates : {5u, 1u, 9u, 100'000u, 100'000u}) staleness.add(updates);
+  CHECK(staleness.median() == 9);
+  staleness.add(100'000);
+  staleness.add(100'000);
+  CHECK(staleness.median() == 256);
+  CHECK(staleness.worst() == 100'000);
+}
+
+TEST_CASE("stats are lines of a table, a metric and a number") {
+  Shard shard(0, 1, 0);
+  ShardCaller worker(shard, 0, 1);
+  const auto table = worker.open(table_of(1));
+  worker.push(table, {1, 2}, {1, 1});
+  worker.pull(table, {1});
+  worker.pull(table, {7});
+  const std::string text = worker.stats();
+  CHECK(stat(text, "rows rows") == 2);
+  CHECK(stat(text, "rows updates") == 1);
+  CHECK(stat(text, "rows pushes") == 1);
+  CHECK(stat(text, "rows pulls") == 2);
+  CHECK(stat(text, "rows evicted") == 0);
+  CHECK(stat(text, "rows bytes") == stat(text, "- bytes"));
+  CHECK(stat(text, "- min_clock") == 0);
+}
+
+TEST_CASE("a learning rate changes once, and is not what tables are compared by") {
+  Shard shard(0, 1, 0);
+  ShardCaller worker(shard, 0, 1);
+  TableSpec spec = table_of(1);
+  spec.optimizer = {.rule = UpdateRule::sgd, .learning_rate = 1};
+  const auto table = worker.open(spec);
+  worker.push(table, {1}, {1});
+  worker.set_learning_rate(table, 0.5f);
+  worker.push(table, {1}, {1});
+  CHECK(worker.pull(table, {1}) == Values{-1.5f});
+  CHECK(worker.open(spec) == table);
+  spec.width = 2;
+  CHECK_THROWS_AS(worker.open(spec), Mismatch);
+}
+
+}  // namespace
+}  // namespace hvd
