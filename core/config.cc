@@ -156,6 +156,10 @@ const Knob kKnobs[] = {
      [](Config& c, std::string_view t) {
        c.job.server = parse_within<int>(t, -1, 1'000'000, "a server's number, or -1");
      }},
+    {"HVD_SERVER_COPIES", "", "1",
+     "2: parameter servers keep every row twice, on two of them. A push is then done when both have it, and if one of "
+     "them is lost, nothing else is.",
+     [](Config& c, std::string_view t) { c.servers.copies = parse_within<int>(t, 1, 2, "1 or 2"); }},
     {"HVD_SERVER_MEMORY", "", "0",
      "Bytes that a parameter server may use for rows; a push that needs more is refused. 0: no limit.",
      [](Config& c, std::string_view t) { c.servers.memory_bytes = parse_bytes(t); }},

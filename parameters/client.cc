@@ -73,10 +73,13 @@ class ParameterClient::Link {
   void take(const PsAnswer& answer, std::span<const std::byte> payload);
   void finish(Message& message, Status status, std::uint64_t version);
 
+  // The server that is tried, or connected: that of the shard's number, or the next one, which has the copy.
+  int tried() const;
+
   State& state_;
-  const int server_;
+  const int server_;  // and its shard
+  bool tries_copy_ = false;
   std::unique_ptr<Pipe> pipe_;
-  std::int64_t start_ = 0;                    // of the server, as it has announced itself
   std::vector<std::uint16_t> table_numbers_;  // of this process's tables at the server
   std::deque<Message> unsent_, unanswered_;
   std::uint64_t last_sequence_ = 0;
@@ -161,11 +164,13 @@ class ParameterClient::State {
 
 // ---- Link
 
+int ParameterClient::Link::tried() const { return (server_ + (tries_copy_ ? 1 : 0)) % state_.options.servers; }
+
 std::unique_ptr<Pipe> ParameterClient::Link::open_pipe(Deadline deadline) {
   const WorkerOptions& options = state_.options;
-  start_ = state_.store.add(ps_keys::starts(server_), 0);
-  if (start_ == 0) throw PeerLost("it has not been started yet");
-  const ServerPlace place = ServerPlace::parse(state_.store.get(ps_keys::place(server_, start_), deadline));
+  const std::int64_t start = state_.store.add(ps_keys::starts(tried()), 0);
+  if (start == 0) throw PeerLost("it has not been started yet");
+  const ServerPlace place = ServerPlace::parse(state_.store.get(ps_keys::place(tried(), start), deadline));
   const bool shares = options.shares_memory && !place.local.empty() && place.host_key == options.host_key;
   Socket socket = connect_authenticated(Address::parse(shares ? place.local : place.remote), state_.key,
                                         Purpose::parameters, options.worker, std::min(deadline, deadline_after(1s)));
@@ -206,6 +211,7 @@ PsAnswer ParameterClient::Link::ask(Pipe& pipe, PsRequest request, std::span<con
 void ParameterClient::Link::connect(Deadline deadline) {
   const std::string name = "parameter server " + std::to_string(server_);
   AlarmClock alarm(state_.store.alarm());
+  const TimePoint began = Clock::now();
   for (;;) {
     std::string cause;
     try {
@@ -226,14 +232,16 @@ void ParameterClient::Link::connect(Deadline deadline) {
       pipe_ = std::move(pipe);
       return;
     } catch (const Error& error) {
-      if (error.code() != StatusCode::peer_lost && error.code() != StatusCode::timeout) throw;
+      const bool is_elsewhere = error.code() == StatusCode::unsupported;
+      if (!is_elsewhere && error.code() != StatusCode::peer_lost && error.code() != StatusCode::timeout) throw;
       cause = error.what();
+      if (state_.options.copies > 1) tries_copy_ = !tries_copy_;
     }
     if (Clock::now() >= deadline) {
       throw PeerLost(name + " cannot be reached: " + cause);
     }
     alarm.look();
-    std::this_thread::sleep_for(kRetry);
+    if (Clock::now() - began > kRetry) std::this_thread::sleep_for(kRetry);
   }
 }
 

@@ -30,8 +30,16 @@ enum class PsOp : std::uint8_t {
   snapshot = 10,      // payload: a folder. Answer once the shard's state is in a file there
   restore = 11,       // payload: a folder. Adds what snapshots there have of this shard
   fill = 12,          // as push: the values of rows that do not exist yet; others stay as they are
+  // Between the two servers that have a shard, on a connection of their own that `follow` begins; what the first one
+  // applies it passes on as it came, and so it sends `state` in parts, until both have the same.
+  follow = 13,   // the receiver is to have a copy of the shard
+  state = 14,    // payload: a part of the shard's state; flags 1: the part goes on in the next request
+  in_step = 15,  // payload: the generation. All of the state was sent: nothing is answered any more that the copy lacks
+  forget = 16,   // the worker is lost
 };
-inline constexpr int kPsOps = 12;
+inline constexpr int kPsOps = 16;
+constexpr bool is_between_servers(PsOp op) { return op >= PsOp::follow; }
+inline constexpr std::uint8_t kGoesOn = 1;
 
 struct PsRequest {
   static constexpr std::uint32_t kMagic = 0x64766804;
@@ -96,7 +104,7 @@ inline PsRequest parse_request(std::span<const std::byte, kPsHeaderBytes> bytes)
   std::memcpy(&request, bytes.data(), sizeof request);
   const auto op = static_cast<int>(request.op);
   if (request.magic != PsRequest::kMagic || op < 1 || op > kPsOps || request.bytes > kMaxPsPayload ||
-      request.rows > kMaxPsRows || request.flags != 0 || request.reserved != 0) {
+      request.rows > kMaxPsRows || request.flags > (request.op == PsOp::state ? kGoesOn : 0) || request.reserved != 0) {
     throw Internal("malformed request to a parameter server");
   }
   return request;

@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <deque>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -21,6 +23,7 @@
 #include "core/net/byte_codec.h"
 #include "parameters/message.h"
 #include "parameters/pipe.h"
+#include "parameters/replication.h"
 #include "parameters/shard.h"
 #include "parameters/snapshot.h"
 
@@ -33,11 +36,23 @@ constexpr Duration kSnapshotLook = std::chrono::milliseconds(10);
 constexpr int kRequestsPerTurn = 64;  // of one connection, before the others have theirs
 constexpr int kTurnsPerPoll = 64;     // while busy: sockets are looked at once in so many turns
 
-// A connection of a worker.
+constexpr int kNone = -1;
+
+// An answer that waits until the shard's copy has what it answers.
+struct Held {
+  std::uint64_t until;     // Replication::copied()
+  std::uint64_t position;  // where it begins, in the pipe
+};
+
+// A connection of a worker, or of the other server that has a shard.
 struct Client {
   std::unique_ptr<Pipe> pipe;
   bool shares_memory = false;
-  int worker = -1;  // -1: it has not said hello
+  int shard = kNone;
+  int worker = kNone;      // since it has said hello
+  bool is_source = false;  // the other server, which sends its shard
+  Bytes part{};            // of the shard's state, until it is whole
+  std::deque<Held> held{};
   bool has_left = false;
   bool is_answering = false;               // has to answer the request in front when a snapshot is complete
   std::size_t unread = 0;                  // bytes that could not be answered yet
@@ -46,8 +61,28 @@ struct Client {
 };
 
 struct Lost {
+  int shard;
   int worker;
   TimePoint since;
+};
+
+enum class Role {
+  first,    // answers the workers
+  filling,  // receives the state
+  copy,     // has the state, and goes on if the other server is lost
+  none,     // has had it: the other server has gone on without it
+};
+
+// A shard that this server has, alone or with another one.
+struct Holding {
+  Holding(std::uint32_t number, std::uint32_t shards, std::size_t memory, Role role_at_first)
+      : shard(number, shards, memory), role(role_at_first) {}
+
+  Shard shard;
+  Role role;
+  ShardGeneration generation{};
+  std::unique_ptr<Replication> replication{};  // first: null if there is to be no copy
+  std::optional<Deadline> opens{};             // first: at the start nobody is answered until there is a copy
 };
 
 // A child that writes a snapshot.
@@ -78,23 +113,21 @@ class ParameterServer::State {
  public:
   State(const ServerOptions& options, const Store& store, const JobKey& key, const Log& log)
       : options_(options),
+        store_(store),
+        key_(key),
         log_(log),
-        shard_(static_cast<std::uint32_t>(options.server), static_cast<std::uint32_t>(options.servers), options.memory),
         epoll_(epoll_create1(EPOLL_CLOEXEC)),
         bell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
         cpus_(static_cast<int>(count_cpus())) {
     if (!epoll_ || !bell_) throw Internal("epoll: " + error_text(errno));
+    if (options.copies > 1 && options.servers < 2) throw InvalidArgument("two copies of a shard need two servers");
     watch(bell_.get());
-    const std::int64_t start = store.add(ps_keys::starts(options.server), 1);
-    if (start > 1 && has_snapshot(options.snapshot)) {
-      restore_snapshot(shard_, options.snapshot);
-      log_.warning("was started again, from the last snapshot in " + options.snapshot +
-                   ": updates since then are lost");
-    }
+    const std::int64_t start = store_.add(ps_keys::starts(options.server), 1);
+    hold_own_shard(start == 1);
     ServerPlace place{.local = {}, .remote = {}, .host_key = options.host_key};
-    place.remote = listen(Listener::tcp(options.local_host), key);
-    if (options.shares_memory) place.local = listen(Listener::unix_abstract(), key);
-    store.set(ps_keys::place(options.server, start), place.to_string());
+    place.remote = listen(Listener::tcp(options.local_host));
+    if (options.shares_memory) place.local = listen(Listener::unix_abstract());
+    store_.set(ps_keys::place(options.server, start), place.to_string());
   }
 
   ~State() {
@@ -109,8 +142,9 @@ class ParameterServer::State {
     int idle_turns = 0;
     for (int turn = 0; !stops_; ++turn) {
       const bool is_busy = serve_all();
+      replicate();
       if (is_busy) idle_turns = 0;
-      if (shard_.is_over()) return finish();
+      if (is_over()) break;
       if (is_busy || idle_turns < idle_limit()) {
         if (!is_busy) rest();
         if (!is_busy) ++idle_turns;
@@ -136,9 +170,122 @@ class ParameterServer::State {
     return std::max<std::size_t>(count, 1);
   }
 
-  std::string listen(Listener listener, const JobKey& key) {
+  // ---- Shards
+
+  // A server that is started again has nothing: it gets what it had from the server that has gone on, or, where there
+  // is one copy, from its last snapshot.
+  void hold_own_shard(bool is_first_start) {
+    const auto number = static_cast<std::uint32_t>(options_.server);
+    const bool has_copy = options_.copies > 1;
+    if (has_copy && !is_first_start) return;
+    Holding& own = holdings_.try_emplace(options_.server, number, shards(), options_.memory, Role::first).first->second;
+    if (has_copy) {
+      own.opens = deadline_after(options_.patience);
+      copy_to_other(own);
+    } else if (!is_first_start && has_snapshot(options_.snapshot)) {
+      restore_snapshot(own.shard, options_.snapshot);
+      log_.warning("was started again, from the last snapshot in " + options_.snapshot +
+                   ": updates since then are lost");
+    }
+  }
+
+  std::uint32_t shards() const { return static_cast<std::uint32_t>(options_.servers); }
+
+  void copy_to_other(Holding& holding) {
+    const int number = static_cast<int>(holding.shard.number());
+    const int peer = number == options_.server ? (number + 1) % options_.servers : number;
+    holding.replication =
+        std::make_unique<Replication>(holding.shard, options_.server, options_.servers, peer, store_, key_, log_);
+  }
+
+  // Sends what copies lack, and releases the answers that have waited for them.
+  void replicate() {
+    for (auto& [number, holding] : holdings_) {
+      if (holding.role != Role::first || !holding.replication) continue;
+      try {
+        if (holding.replication->progress(holding.generation)) {
+          watch(holding.replication->fd(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+        }
+        if (holding.replication->is_in_step()) holding.opens.reset();
+        release_answers(number, *holding.replication);
+      } catch (const PeerLost& error) {
+        go_on_alone(number, holding, error);
+      }
+    }
+  }
+
+  void release_answers(int shard, const Replication& replication) {
+    for (Client& client : clients_) {
+      if (client.shard != shard || client.held.empty()) continue;
+      while (!client.held.empty() && (!replication.is_in_step() || client.held.front().until <= replication.copied())) {
+        client.held.pop_front();
+      }
+      client.pipe->hold_behind(client.held.empty() ? kHoldNothing : client.held.front().position);
+      flush(client);
+    }
+  }
+
+  static void flush(Client& client) {
+    try {
+      client.pipe->flush();
+    } catch (const PeerLost&) {  // serve() finds out
+    }
+  }
+
+  // The server that has the copy is lost; unless it takes this one for lost, and was faster.
+  void go_on_alone(int number, Holding& holding, const Error& error) {
+    if (holding.generation.claim(store_, holding.shard.number())) {
+      log_.warning("shard " + std::to_string(number) + " has no copy any more: " + error.what());
+      return release_answers(number, *holding.replication);
+    }
+    log_.warning("shard " + std::to_string(number) + " goes on at another server");
+    step_down(number, holding);
+  }
+
+  // Its workers' connections close without the answers that were held back.
+  void step_down(int number, Holding& holding) {
+    holding.role = Role::none;
+    holding.replication.reset();
+    for (std::size_t i = 0; i < clients_.size();) {
+      if (clients_[i].shard == number) {
+        erase(i);
+      } else {
+        ++i;
+      }
+    }
+  }
+
+  // Whether this server answers for the shard: it does, or it has the copy and the other server is lost.
+  bool answers_for(Holding& holding) {
+    const int number = static_cast<int>(holding.shard.number());
+    const auto is_its_source = [&](const Client& other) { return other.is_source && other.shard == number; };
+    if (holding.role != Role::copy || std::ranges::any_of(clients_, is_its_source)) return holding.role == Role::first;
+    if (!holding.generation.claim(store_, holding.shard.number())) {
+      holding.role = Role::none;
+      return false;
+    }
+    log_.warning("goes on with shard " + std::to_string(number) + ", whose server is lost");
+    holding.role = Role::first;
+    copy_to_other(holding);
+    for (const std::uint32_t worker : holding.shard.present_workers()) {
+      lost_.push_back({.shard = number, .worker = static_cast<int>(worker), .since = Clock::now()});
+    }
+    return true;
+  }
+
+  bool is_over() const {
+    const auto is_done = [](const auto& entry) {
+      return entry.second.role == Role::none || entry.second.shard.is_over();
+    };
+    const auto is_held = [](const Client& client) { return !client.held.empty(); };
+    return !holdings_.empty() && std::ranges::all_of(holdings_, is_done) && std::ranges::none_of(clients_, is_held);
+  }
+
+  // ---- Connections
+
+  std::string listen(Listener listener) {
     const std::string address = listener.address().to_string();
-    listeners_.emplace_back(std::move(listener), key, Purpose::parameters, log_);
+    listeners_.emplace_back(std::move(listener), key_, Purpose::parameters, log_);
     watch(listeners_.back().fd());
     return address;
   }
@@ -146,6 +293,50 @@ class ParameterServer::State {
   void watch(int fd, std::uint32_t events = EPOLLIN) {
     epoll_event event{.events = events, .data = {.fd = fd}};
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) throw Internal("epoll_ctl: " + error_text(errno));
+  }
+
+  void accept() {
+    for (Acceptor& listener : listeners_) {
+      const bool shares = listener.address().kind == Address::Kind::unix_abstract;
+      while (auto peer = listener.accept_now()) {
+        try {
+          Client client{.pipe = make_server_pipe(std::move(peer->socket), shares, deadline_after(kShareTime)),
+                        .shares_memory = shares};
+          watch(client.pipe->fd(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+          clients_.push_back(std::move(client));
+          if (shares) ++sharing_;
+        } catch (const Error& error) {
+          log_.warning(std::string("cannot serve a worker: ") + error.what());
+        }
+      }
+    }
+  }
+
+  Client erase(std::size_t i) {
+    Client client = std::move(clients_[i]);
+    clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (client.shares_memory) --sharing_;
+    if (client.is_answering) snapshot_.error.reset();
+    return client;
+  }
+
+  void drop(std::size_t i, const Error& error) {
+    const Client client = erase(i);
+    const std::string who = client.is_source ? "another server" : "worker " + std::to_string(client.worker);
+    if (error.code() != StatusCode::peer_lost) log_.warning("drops the connection of " + who + ": " + error.what());
+    if (client.is_source) return lose_source(client.shard);
+    const auto is_same = [&](const Client& other) {
+      return other.worker == client.worker && other.shard == client.shard;
+    };
+    if (client.worker != kNone && !client.has_left && std::ranges::none_of(clients_, is_same)) {
+      lost_.push_back({.shard = client.shard, .worker = client.worker, .since = Clock::now()});
+    }
+  }
+
+  // A copy that is not whole is none.
+  void lose_source(int shard) {
+    const auto found = holdings_.find(shard);
+    if (found != holdings_.end() && found->second.role == Role::filling) found->second.role = Role::none;
   }
 
   // ---- Waiting
@@ -182,6 +373,10 @@ class ParameterServer::State {
         next = std::min(next, *client.waits_since + options_.stall_warning);
       }
     }
+    for (const auto& [number, holding] : holdings_) {
+      if (holding.replication) next = std::min(next, holding.replication->next_deadline());
+      if (holding.opens) next = std::min(next, *holding.opens);
+    }
     if (snapshot_.child > 0) next = std::min(next, deadline_after(kSnapshotLook));
     return next;
   }
@@ -204,53 +399,63 @@ class ParameterServer::State {
     for (Client& client : clients_) {
       if (client.pipe->fd() == fd) client.pipe->notice_event();
     }
-  }
-
-  void accept() {
-    for (Acceptor& listener : listeners_) {
-      const bool shares = listener.address().kind == Address::Kind::unix_abstract;
-      while (auto peer = listener.accept_now()) {
-        try {
-          Client client{.pipe = make_server_pipe(std::move(peer->socket), shares, deadline_after(kShareTime)),
-                        .shares_memory = shares};
-          watch(client.pipe->fd(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
-          clients_.push_back(std::move(client));
-          if (shares) ++sharing_;
-        } catch (const Error& error) {
-          log_.warning(std::string("cannot serve a worker: ") + error.what());
-        }
-      }
+    for (const auto& [number, holding] : holdings_) {
+      if (holding.replication && holding.replication->fd() == fd) holding.replication->notice_event();
     }
   }
 
   // What happens because time has passed.
   void look_at_clock() {
     const TimePoint now = Clock::now();
-    std::erase_if(lost_, [&](const Lost& lost) {
-      if (now < lost.since + options_.lease) return false;
-      shard_.forget(static_cast<std::uint32_t>(lost.worker));
-      log_.warning("worker " + std::to_string(lost.worker) + " is lost: nobody waits for it any longer");
-      return true;
-    });
+    forget_lost_workers(now);
+    for (auto& [number, holding] : holdings_) {
+      if (!holding.opens || now < *holding.opens) continue;
+      holding.opens.reset();
+      go_on_alone(number, holding, Timeout("no other server has come to keep it"));
+    }
     for (Client& client : clients_) tell_stall(client, now);
     if (now >= next_snapshot_) {
       next_snapshot_ = now + options_.interval;
-      if (snapshot_.child < 0 && !snapshot_.error && !options_.snapshot.empty()) {
-        snapshot_ = {.child = start_snapshot(shard_, options_.snapshot), .folder = options_.snapshot, .error = {}};
-        is_snapshot_own_ = true;
-      }
+      write_own_snapshot();
     }
     if (snapshot_.child > 0) reap();
+  }
+
+  void forget_lost_workers(TimePoint now) {
+    std::erase_if(lost_, [&](const Lost& lost) {
+      const auto found = holdings_.find(lost.shard);
+      if (found == holdings_.end() || found->second.role != Role::first) return true;
+      if (now < lost.since + options_.lease) return false;
+      Holding& holding = found->second;
+      const PsRequest request{.op = PsOp::forget, .worker = static_cast<std::uint32_t>(lost.worker)};
+      if (holding.replication && !holding.replication->prepare(request, {})) return false;
+      holding.shard.apply(request, {}, {});
+      if (holding.replication) holding.replication->forward();
+      log_.warning("worker " + std::to_string(lost.worker) + " is lost: nobody waits for it any longer");
+      return true;
+    });
   }
 
   void tell_stall(Client& client, TimePoint now) {
     if (!client.waits_since || client.stall_told || options_.stall_warning <= Duration::zero()) return;
     if (now < *client.waits_since + options_.stall_warning) return;
     client.stall_told = true;
-    const int slowest = shard_.slowest();
-    if (slowest < 0 || client.is_answering) return;
+    const auto found = holdings_.find(client.shard);
+    const int slowest = found == holdings_.end() ? kNone : found->second.shard.slowest();
+    if (slowest == kNone || client.is_answering) return;
     log_.warning("stalled: worker " + std::to_string(slowest) + " keeps worker " + std::to_string(client.worker) +
                  " waiting, which is ahead by as many clocks as its table allows");
+  }
+
+  // ---- Snapshots
+
+  void write_own_snapshot() {
+    const auto own = holdings_.find(options_.server);
+    if (snapshot_.child > 0 || snapshot_.error || options_.snapshot.empty() || own == holdings_.end()) return;
+    if (own->second.role != Role::first) return;
+    snapshot_ = {
+        .child = start_snapshot(own->second.shard, options_.snapshot), .folder = options_.snapshot, .error = {}};
+    is_snapshot_own_ = true;
   }
 
   void reap() {
@@ -263,6 +468,29 @@ class ParameterServer::State {
       log_.error("the snapshot in " + snapshot_.folder + " has failed: " + error_text(*snapshot_.error));
     }
     snapshot_.error.reset();
+  }
+
+  static std::string folder_in(std::span<const std::byte> payload) {
+    std::string folder(reinterpret_cast<const char*>(payload.data()), payload.size());
+    if (folder.empty() || folder.find('\0') != std::string::npos) throw InvalidArgument("a snapshot needs a folder");
+    return folder;
+  }
+
+  // Answered when the child has written the file. A second request waits until then, and has its own child.
+  bool answer_snapshot(Client& client, Holding& holding, const PsRequest& request, std::span<const std::byte> payload) {
+    if (!client.is_answering) {
+      if (snapshot_.child > 0 || snapshot_.error) return wait_for_others(client);
+      snapshot_ = {
+          .child = start_snapshot(holding.shard, folder_in(payload)), .folder = folder_in(payload), .error = {}};
+      client.is_answering = true;
+    }
+    if (!snapshot_.error) return wait_for_others(client);
+    const Internal failure("the snapshot in " + snapshot_.folder + " has failed: " + error_text(*snapshot_.error));
+    if (!(*snapshot_.error == 0 ? answer_plainly(client, request) : answer_error(client, request, failure)))
+      return false;
+    client.is_answering = false;
+    snapshot_.error.reset();
+    return true;
   }
 
   // ---- Requests
@@ -278,20 +506,6 @@ class ParameterServer::State {
       }
     }
     return any;
-  }
-
-  void drop(std::size_t i, const Error& error) {
-    Client client = std::move(clients_[i]);
-    clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (client.shares_memory) --sharing_;
-    if (client.is_answering) snapshot_.error.reset();
-    if (error.code() != StatusCode::peer_lost) {
-      log_.warning("drops the connection of worker " + std::to_string(client.worker) + ": " + error.what());
-    }
-    const auto is_same = [&](const Client& other) { return other.worker == client.worker; };
-    if (client.worker >= 0 && !client.has_left && std::ranges::none_of(clients_, is_same)) {
-      lost_.push_back({.worker = client.worker, .since = Clock::now()});
-    }
   }
 
   // Answers what it can; false if there was nothing to answer.
@@ -315,24 +529,9 @@ class ParameterServer::State {
   // False: not yet.
   bool answer(Client& client, const PsRequest& request, std::span<const std::byte> payload) {
     try {
-      if (request.shard != shard_.number()) throw InvalidArgument("this server does not have that shard");
-      if (request.op == PsOp::snapshot) return answer_snapshot(client, request, payload);
-      if (!shard_.is_ready(request)) return wait_for_others(client);
-      const std::size_t bytes = shard_.answer_bytes(request);
-      std::byte* const to = client.pipe->room(ps_frame_bytes(bytes));
-      if (to == nullptr) return false;
-      PsAnswer result;
-      try {
-        result = request.op == PsOp::restore ? restore(request, payload)
-                                             : shard_.apply(request, payload, {to + kPsHeaderBytes, bytes});
-      } catch (...) {
-        client.pipe->commit(0);
-        throw;
-      }
-      std::memcpy(to, &result, sizeof result);
-      client.pipe->commit(ps_frame_bytes(bytes));
-      note(client, request);
-      return true;
+      if (client.is_source || request.op == PsOp::follow) return take_from_source(client, request, payload);
+      if (is_between_servers(request.op)) throw Internal("a worker sends what only servers send");
+      return answer_worker(client, request, payload);
     } catch (const Error& error) {
       if (error.code() == StatusCode::internal) throw;  // it does not speak the protocol
       return answer_error(client, request, error);
@@ -341,24 +540,147 @@ class ParameterServer::State {
     }
   }
 
-  bool answer_error(Client& client, const PsRequest& request, const Error& error) {
-    const std::string_view text(error.what());
-    std::byte* const to = client.pipe->room(ps_frame_bytes(text.size()));
+  bool answer_worker(Client& client, const PsRequest& request, std::span<const std::byte> payload) {
+    const auto found = holdings_.find(static_cast<int>(request.shard));
+    if (found == holdings_.end() || !answers_for(found->second)) {
+      throw Unsupported("server " + std::to_string(options_.server) + " does not answer for shard " +
+                        std::to_string(request.shard));
+    }
+    Holding& holding = found->second;
+    if (holding.opens) return wait_for_others(client);
+    if (request.op == PsOp::snapshot) return answer_snapshot(client, holding, request, payload);
+    if (request.op == PsOp::stats) return answer_text(client, request, StatusCode::ok, stats_of(holding));
+    if (!holding.shard.is_ready(request)) return wait_for_others(client);
+    const std::size_t bytes = holding.shard.answer_bytes(request);
+    std::byte* const to = client.pipe->room(ps_frame_bytes(bytes));
     if (to == nullptr) return false;
-    const PsAnswer result{.status = static_cast<std::uint32_t>(error.code()),
-                          .sequence = request.sequence,
-                          .bytes = static_cast<std::uint32_t>(text.size())};
+    const bool changes = changes_shard(request.op);
+    if (changes && holding.replication && !holding.replication->prepare(for_copy(request), payload)) {
+      client.pipe->commit(0);
+      return false;
+    }
+    PsAnswer result;
+    try {
+      result = request.op == PsOp::restore ? restore(holding, request, payload)
+                                           : holding.shard.apply(request, payload, {to + kPsHeaderBytes, bytes});
+    } catch (...) {
+      client.pipe->commit(0);
+      if (holding.replication) holding.replication->cancel();
+      throw;
+    }
     std::memcpy(to, &result, sizeof result);
-    std::memcpy(to + kPsHeaderBytes, text.data(), text.size());
-    client.pipe->commit(ps_frame_bytes(text.size()));
+    const std::uint64_t begin = client.pipe->committed();
+    client.pipe->commit(ps_frame_bytes(bytes));
+    if (changes && holding.replication) hold_until_copied(client, *holding.replication, begin);
+    note(client, request);
     return true;
+  }
+
+  static bool changes_shard(PsOp op) {
+    return is_numbered(op) || op == PsOp::hello || op == PsOp::open_table || op == PsOp::leave || op == PsOp::fill;
+  }
+
+  static PsRequest for_copy(PsRequest request) {
+    if (request.op == PsOp::push_pull) request.op = PsOp::push;
+    return request;
+  }
+
+  static void hold_until_copied(Client& client, Replication& replication, std::uint64_t begin) {
+    replication.forward();
+    if (!replication.is_in_step()) return;
+    if (client.held.empty()) client.pipe->hold_behind(begin);
+    client.held.push_back({.until = replication.forwarded(), .position = begin});
+  }
+
+  PsAnswer restore(Holding& holding, const PsRequest& request, std::span<const std::byte> payload) {
+    restore_snapshot(holding.shard, folder_in(payload));
+    if (holding.replication) holding.replication->begin_anew();
+    return {.sequence = request.sequence};
   }
 
   void note(Client& client, const PsRequest& request) {
     if (request.op == PsOp::leave) client.has_left = true;
     if (request.op != PsOp::hello) return;
     client.worker = static_cast<int>(request.worker);
-    std::erase_if(lost_, [&](const Lost& lost) { return lost.worker == client.worker; });
+    client.shard = static_cast<int>(request.shard);
+    std::erase_if(lost_, [&](const Lost& lost) { return lost.worker == client.worker && lost.shard == client.shard; });
+  }
+
+  // From the server that is the first of a shard.
+  bool take_from_source(Client& client, const PsRequest& request, std::span<const std::byte> payload) {
+    if (!can_answer_plainly(client)) return false;
+    if (request.op == PsOp::follow) {
+      begin_copy(client, request);
+    } else {
+      const auto found = holdings_.find(client.shard);
+      if (found == holdings_.end() || found->second.role == Role::first) throw Internal("an earlier copy goes on");
+      Holding& copy = found->second;
+      if (request.op == PsOp::state) {
+        client.part.insert(client.part.end(), payload.begin(), payload.end());
+        if ((request.flags & kGoesOn) == 0) copy.shard.read_state(std::exchange(client.part, {}));
+      } else if (request.op == PsOp::in_step) {
+        if (payload.size() != sizeof copy.generation.number) throw Internal("a generation of another size");
+        std::memcpy(&copy.generation.number, payload.data(), payload.size());
+        copy.role = Role::copy;
+      } else {
+        copy.shard.apply(request, payload, {});
+      }
+    }
+    return answer_plainly(client, request);
+  }
+
+  void begin_copy(Client& client, const PsRequest& request) {
+    const int number = static_cast<int>(request.shard);
+    if (options_.copies < 2 || request.shard >= shards()) throw InvalidArgument("no such shard is to be copied here");
+    const auto found = holdings_.find(number);
+    if (found != holdings_.end()) {
+      if (found->second.role == Role::first) throw Aborted("this server answers for that shard");
+      holdings_.erase(found);
+    }
+    for (Client& other : clients_) {
+      if (&other != &client && other.is_source && other.shard == number) other.shard = kNone;  // an earlier attempt
+    }
+    holdings_.try_emplace(number, request.shard, shards(), 0, Role::filling);
+    client.is_source = true;
+    client.shard = number;
+    client.part.clear();
+  }
+
+  static bool can_answer_plainly(Client& client) {
+    std::byte* const to = client.pipe->room(kPsHeaderBytes);
+    if (to != nullptr) client.pipe->commit(0);
+    return to != nullptr;
+  }
+
+  static bool answer_plainly(Client& client, const PsRequest& request) {
+    std::byte* const to = client.pipe->room(kPsHeaderBytes);
+    if (to == nullptr) return false;
+    const PsAnswer result{.sequence = request.sequence};
+    std::memcpy(to, &result, sizeof result);
+    client.pipe->commit(kPsHeaderBytes);
+    return true;
+  }
+
+  static std::string stats_of(const Holding& holding) {
+    const bool has_copy = holding.replication && holding.replication->is_in_step();
+    return "- copies " + std::to_string(has_copy ? 2 : 1) + "\n" + holding.shard.stats();
+  }
+
+  static bool answer_error(Client& client, const PsRequest& request, const Error& error) {
+    return answer_text(client, request, error.code(), error.what());
+  }
+
+  static bool answer_text(Client& client, const PsRequest& request, StatusCode code, std::string_view all) {
+    const std::string_view text = all.substr(0, kMaxPsPayload);
+    std::byte* const to = client.pipe->room(ps_frame_bytes(text.size()));
+    if (to == nullptr) return false;
+    const PsAnswer result{.status = static_cast<std::uint32_t>(code),
+                          .sequence = request.sequence,
+                          .bytes = static_cast<std::uint32_t>(text.size())};
+    std::memcpy(to, &result, sizeof result);
+    std::memcpy(to + kPsHeaderBytes, text.data(), text.size());
+    client.pipe->commit(ps_frame_bytes(text.size()));
+    return true;
   }
 
   static bool wait_for_others(Client& client) {
@@ -369,61 +691,30 @@ class ParameterServer::State {
     return false;
   }
 
-  static std::string folder_in(std::span<const std::byte> payload) {
-    std::string folder(reinterpret_cast<const char*>(payload.data()), payload.size());
-    if (folder.empty() || folder.find('\0') != std::string::npos) throw InvalidArgument("a snapshot needs a folder");
-    return folder;
-  }
-
-  PsAnswer restore(const PsRequest& request, std::span<const std::byte> payload) {
-    restore_snapshot(shard_, folder_in(payload));
-    return {.sequence = request.sequence};
-  }
-
-  // Answered when the child has written the file. A second request waits until then, and has its own child.
-  bool answer_snapshot(Client& client, const PsRequest& request, std::span<const std::byte> payload) {
-    if (!client.is_answering) {
-      if (snapshot_.child > 0 || snapshot_.error) return wait_for_others(client);
-      snapshot_ = {.child = start_snapshot(shard_, folder_in(payload)), .folder = folder_in(payload), .error = {}};
-      client.is_answering = true;
-    }
-    if (!snapshot_.error) return wait_for_others(client);
-    if (*snapshot_.error != 0) {
-      const Internal failure("the snapshot in " + snapshot_.folder + " has failed: " + error_text(*snapshot_.error));
-      if (!answer_error(client, request, failure)) return false;
-    } else {
-      std::byte* const to = client.pipe->room(kPsHeaderBytes);
-      if (to == nullptr) return false;
-      const PsAnswer result{.sequence = request.sequence};
-      std::memcpy(to, &result, sizeof result);
-      client.pipe->commit(kPsHeaderBytes);
-    }
-    client.is_answering = false;
-    snapshot_.error.reset();
-    return true;
-  }
-
-  // The last answers are on their way.
+  // The last answers, and what copies lack, are on their way.
   void finish() {
     const Deadline deadline = deadline_after(kShareTime);
     const auto has_output = [](const Client& client) { return client.pipe->has_output(); };
-    while (Clock::now() < deadline && std::ranges::any_of(clients_, has_output)) {
-      for (Client& client : clients_) {
-        try {
-          client.pipe->flush();
-        } catch (const Error&) {  // it needs no answer any more
-        }
-      }
+    const auto is_copying = [](const auto& entry) {
+      const auto& replication = entry.second.replication;
+      return replication && replication->is_in_step() && replication->copied() < replication->forwarded();
+    };
+    while (Clock::now() < deadline &&
+           (std::ranges::any_of(clients_, has_output) || std::ranges::any_of(holdings_, is_copying))) {
+      for (Client& client : clients_) flush(client);
+      replicate();
       poll(1ms);
     }
   }
 
   const ServerOptions options_;
+  const Store store_;
+  const JobKey key_;
   const Log& log_;
-  Shard shard_;
   FileDescriptor epoll_;
   FileDescriptor bell_;
   const int cpus_;
+  std::map<int, Holding> holdings_;  // by shard
   std::vector<Acceptor> listeners_;
   std::vector<Client> clients_;
   int sharing_ = 0;  // clients that share memory

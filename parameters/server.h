@@ -1,4 +1,5 @@
-// A parameter server: one shard of all tables, and the connections of the workers to it.
+// A parameter server: one shard of all tables, and the connections of the workers to it. With two copies, server s and
+// the next one have shard s, and a server has two: it answers for its own, and for the other once that server is lost.
 //
 // One thread reads requests, applies them and answers, so that a row has one writer and no lock. It takes requests that
 // nobody has announced, and outlives its workers: it has no part in the job's collectives, nor in their abort flag.
@@ -21,6 +22,9 @@ inline std::string starts(int server) { return "ps/server/" + std::to_string(ser
 inline std::string place(int server, std::int64_t start) {
   return "ps/server/" + std::to_string(server) + "/" + std::to_string(start);
 }
+inline std::string generation(std::uint32_t shard, std::uint64_t number) {
+  return "ps/shard/" + std::to_string(shard) + "/" + std::to_string(number);
+}
 inline std::string incarnations(int worker) { return "ps/worker/" + std::to_string(worker); }
 }  // namespace ps_keys
 
@@ -37,9 +41,11 @@ struct ServerPlace {
 struct ServerOptions {
   int server = 0;
   int servers = 1;
-  std::size_t memory = 0;  // limit in bytes; 0: none
-  std::string snapshot{};  // a folder: of snapshots at intervals, and for a server that is started again; empty: none
-  Duration interval{};     // of snapshots; zero: none
+  int copies = 1;           // of each shard: 1 or 2
+  std::size_t memory = 0;   // limit in bytes; 0: none
+  std::string snapshot{};   // a folder: of snapshots at intervals, and for a server that is started again; empty: none
+  Duration interval{};      // of snapshots; zero: none
+  Duration patience = 30s;  // for the other server of a shard, at the start
   Duration lease = kDefaultLease;  // how long a worker's connection may be broken
   Duration stall_warning = 60s;    // until a worker that keeps others waiting is named; zero: never
   bool shares_memory = true;

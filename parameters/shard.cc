@@ -138,7 +138,6 @@ std::size_t Shard::answer_bytes(const PsRequest& request) const {
       if (bytes > kMaxPsPayload) throw InvalidArgument("rows of more than 512 KiB in one request");
       return bytes;
     }
-    case PsOp::stats: return std::min(stats().size(), kMaxPsPayload);
     default: return 0;
   }
 }
@@ -147,9 +146,8 @@ PsAnswer Shard::apply(const PsRequest& request, std::span<const std::byte> paylo
   if (request.op == PsOp::hello) return hello(request, payload);
   if (request.op == PsOp::open_table) return open_table(request, payload);
   PsAnswer result{.sequence = request.sequence, .bytes = static_cast<std::uint32_t>(answer.size())};
-  if (request.op == PsOp::stats) {
-    const std::string text = stats();
-    std::memcpy(answer.data(), text.data(), answer.size());
+  if (request.op == PsOp::forget) {
+    forget(request.worker);
     return result;
   }
   Worker& worker = worker_of(request);
@@ -466,6 +464,14 @@ void Shard::settle(Table& table, std::uint32_t clock) {
     for (float& sum : sums) sum *= share;
   }
   update(table, order, sums.data());
+}
+
+std::vector<std::uint32_t> Shard::present_workers() const {
+  std::vector<std::uint32_t> present;
+  for (std::uint32_t i = 0; i < workers_.size(); ++i) {
+    if (workers_[i].incarnation != 0 && !workers_[i].left) present.push_back(i);
+  }
+  return present;
 }
 
 void Shard::forget(std::uint32_t worker) {

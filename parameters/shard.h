@@ -63,6 +63,9 @@ class Shard {
   // The worker's connection has broken, and it has not come back: nobody waits for it any longer, and it is refused.
   void forget(std::uint32_t worker);
 
+  // Those that have come and not left.
+  std::vector<std::uint32_t> present_workers() const;
+
   // Lines "<table> <metric> <value>" for stats and metrics.
   std::string stats() const;
 

@@ -66,7 +66,7 @@ struct TableSpec {
   InitializerSpec initializer{};
   Consistency consistency = Consistency::asynchronous;
   std::uint32_t bound = 0;  // bounded: in clocks
-  bool filled = false;  // dense: pulls and pushes wait until somebody has given the first values
+  bool filled = false;      // dense: pulls and pushes wait until somebody has given the first values
   bool average = false;     // synchronous: divide sums by the number of workers
 
   bool operator==(const TableSpec&) const = default;

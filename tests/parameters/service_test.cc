@@ -50,10 +50,11 @@ class Servers {
     running.server.reset();
   }
 
-  std::unique_ptr<ParameterClient> worker(int worker, int workers) {
+  std::unique_ptr<ParameterClient> worker(int worker, int workers, int copies = 1) {
     const WorkerOptions options{.worker = worker,
                                 .workers = workers,
                                 .servers = servers_,
+                                .copies = copies,
                                 .patience = 20s,
                                 .shares_memory = shares_memory_,
                                 .host_key = "here",
@@ -289,6 +290,49 @@ TEST_CASE("a server that starts again has its snapshot, and applies what it has 
   restored->restore(folder.path(), deadline_after(kPatience));
   CHECK(pulled(*restored, same, keys) == before);
   CHECK(code_of([&] { restored->restore("/nowhere", deadline_after(kPatience)); }) == StatusCode::invalid_argument);
+}
+
+// Of a shard, as the server says that answers for it.
+std::string copies_of(ParameterClient& worker, std::size_t shard) {
+  const std::string text = worker.stats(deadline_after(20s))[shard];
+  return text.substr(0, text.find('\n'));
+}
+
+bool await_copies(ParameterClient& worker, int shards) {
+  const Deadline deadline = deadline_after(20s);
+  for (int shard = 0; shard < shards; ++shard) {
+    while (copies_of(worker, static_cast<std::size_t>(shard)) != "- copies 2") {
+      if (Clock::now() > deadline) return false;
+      std::this_thread::sleep_for(5ms);
+    }
+  }
+  return true;
+}
+
+TEST_CASE("with two copies a lost server's rows are there, and a new one gets them") {
+  const int count = GENERATE(2, 3);
+  const ServerOptions options{.copies = 2};
+  Servers job(count, true, options);
+  const auto worker = job.worker(0, 1, 2);
+  const int table = worker->open(sparse("kept", 8, {.rule = UpdateRule::adam, .learning_rate = 0.5f}));
+  std::vector<std::uint64_t> keys(500);
+  std::iota(keys.begin(), keys.end(), std::uint64_t{0});
+  const std::vector<float> gradients(keys.size() * 8, 0.5f);
+  for (int round = 0; round < 2 * count; ++round) {
+    const int lost = round % count;
+    for (int i = 0; i < 3; ++i) pushed(*worker, table, keys, gradients);
+    REQUIRE(await_copies(*worker, count));
+    const auto before = pulled(*worker, table, keys);
+    job.stop(lost);
+    CHECK(pulled(*worker, table, keys) == before);
+    pushed(*worker, table, keys, gradients);
+    const auto alone = pulled(*worker, table, keys);
+    CHECK(std::ranges::all_of(alone, [&](float value) { return value == alone[0]; }));
+    job.start(lost, options);
+    REQUIRE(await_copies(*worker, count));
+    CHECK(pulled(*worker, table, keys) == alone);
+  }
+  worker->leave(deadline_after(kPatience));
 }
 
 TEST_CASE("a server that has lost its rows says so") {

@@ -94,7 +94,7 @@ class ShardCaller {
     return apply_to(shard_, header(PsOp::learning_rate, table), std::as_bytes(std::span(&rate, 1))).header;
   }
 
-  std::string stats() { return apply_to(shard_, header(PsOp::stats)).text(); }
+  std::string stats() const { return shard_.stats(); }
 
   std::uint32_t clock() const { return clock_; }
 

@@ -1,0 +1,161 @@
+#include "parameters/replication.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "core/base/error.h"
+#include "parameters/server.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr Duration kLookAgain = std::chrono::milliseconds(50);
+constexpr Duration kPlaceTime = std::chrono::seconds(1);     // from a server's number to its address in the store
+constexpr std::size_t kStateBytes = std::size_t{128} << 10;  // in a request
+
+}  // namespace
+
+bool ShardGeneration::claim(const Store& store, std::uint32_t shard) {
+  return store.add(ps_keys::generation(shard, number++), 1) == 1;
+}
+
+Replication::Replication(const Shard& shard, int server, int servers, int peer, const Store& store, const JobKey& key,
+                         const Log& log)
+    : shard_(shard), server_(server), servers_(servers), peer_(peer), store_(store), key_(key), log_(log) {}
+
+int Replication::fd() const { return pipe_ ? pipe_->fd() : attempt_ ? attempt_->fd() : -1; }
+
+void Replication::notice_event() {
+  if (pipe_) pipe_->notice_event();
+}
+
+Deadline Replication::next_deadline() const {
+  if (pipe_) return Deadline::max();
+  return attempt_ ? deadline_after(kLookAgain) : next_look_;
+}
+
+void Replication::look_for_peer() {
+  if (Clock::now() < next_look_) return;
+  next_look_ = deadline_after(kLookAgain);
+  const std::int64_t start = store_.add(ps_keys::starts(peer_), 0);
+  if (start == 0) return;
+  const ServerPlace place = ServerPlace::parse(store_.get(ps_keys::place(peer_, start), deadline_after(kPlaceTime)));
+  attempt_ = std::make_unique<ConnectionAttempt>(Address::parse(place.remote), key_, Purpose::parameters, server_);
+}
+
+bool Replication::progress(const ShardGeneration& generation) {
+  try {
+    bool is_new = false;
+    if (!pipe_ && !attempt_) {
+      look_for_peer();
+      is_new = attempt_ != nullptr;
+    }
+    if (attempt_ && attempt_->advance()) {
+      pipe_ = make_server_pipe(attempt_->take(), false, Deadline::max());
+      attempt_.reset();
+      begin_anew();
+    }
+    if (pipe_) {
+      send_state(generation);
+      pipe_->flush();
+      take_answers();
+    }
+    return is_new;
+  } catch (const Error& error) {
+    const bool was_in_step = std::exchange(in_step_, false);
+    pipe_.reset();
+    attempt_.reset();
+    position_.reset();
+    part_.clear();
+    part_sent_ = prepared_ = 0;
+    if (was_in_step) throw PeerLost("parameter server " + std::to_string(peer_) + ": " + error.what());
+    if (error.code() == StatusCode::internal) log_.warning(std::string("a copy of a shard: ") + error.what());
+    return false;
+  }
+}
+
+void Replication::begin_anew() {
+  in_step_ = false;
+  if (!pipe_) return;
+  position_.emplace();
+  part_.clear();
+  part_sent_ = 0;
+}
+
+void Replication::send_state(const ShardGeneration& generation) {
+  while (position_) {
+    if (!position_->begun && part_.empty()) {
+      if (!send({.op = PsOp::follow}, {})) return;
+      part_ = shard_.write_state(*position_);
+    }
+    if (part_sent_ == part_.size()) {
+      part_ = shard_.write_state(*position_);
+      part_sent_ = 0;
+    }
+    if (part_.empty()) {
+      if (!send({.op = PsOp::in_step}, std::as_bytes(std::span(&generation.number, 1)))) return;
+      in_step_ = true;
+      position_.reset();
+      return;
+    }
+    const auto rest = std::span<const std::byte>(part_).subspan(part_sent_);
+    const auto now = rest.first(std::min(rest.size(), kStateBytes));
+    if (!send({.op = PsOp::state, .flags = now.size() < rest.size() ? kGoesOn : std::uint8_t{0}}, now)) return;
+    part_sent_ += now.size();
+  }
+}
+
+bool Replication::write(const PsRequest& prototype, std::span<const std::byte> payload) {
+  PsRequest request = prototype;
+  request.shard = shard_.number();
+  request.bytes = static_cast<std::uint32_t>(payload.size());
+  const std::size_t bytes = ps_frame_bytes(payload.size());
+  std::byte* const to = pipe_->room(bytes);
+  if (to == nullptr) return false;
+  std::memcpy(to, &request, sizeof request);
+  if (!payload.empty()) std::memcpy(to + kPsHeaderBytes, payload.data(), payload.size());
+  prepared_ = bytes;
+  return true;
+}
+
+bool Replication::send(const PsRequest& request, std::span<const std::byte> payload) {
+  if (!write(request, payload)) return false;
+  forward();
+  return true;
+}
+
+// A part of the state that was read before the request goes first: it has older rows.
+bool Replication::prepare(const PsRequest& request, std::span<const std::byte> payload) {
+  if (!pipe_ || (position_ && !position_->begun)) return true;  // what is to be sent will have it
+  if (part_sent_ < part_.size()) return false;
+  return write(request, payload);
+}
+
+void Replication::forward() {
+  if (prepared_ == 0) return;
+  pipe_->commit(std::exchange(prepared_, 0));
+  ++sent_;
+}
+
+void Replication::cancel() {
+  if (std::exchange(prepared_, 0) != 0) pipe_->commit(0);
+}
+
+void Replication::take_answers() {
+  for (;;) {
+    const auto input = pipe_->input();
+    if (input.size() < kPsHeaderBytes) return;
+    const PsAnswer answer = parse_answer(input.first<kPsHeaderBytes>());
+    if (input.size() < ps_frame_bytes(answer.bytes)) return;
+    const auto text = input.subspan(kPsHeaderBytes, answer.bytes);
+    const std::string cause(reinterpret_cast<const char*>(text.data()), answer.status == 0 ? 0 : text.size());
+    pipe_->consume(ps_frame_bytes(answer.bytes));
+    if (answer.status != 0) throw Error(static_cast<StatusCode>(answer.status), cause);
+    ++answered_;
+  }
+}
+
+}  // namespace hvd

@@ -1,0 +1,87 @@
+// The copy of a shard on another server, as the shard's first server keeps it: it sends the state, and passes on every
+// request that it has applied, in their order. Once the copy is in step, an answer waits until the copy has what it
+// answers.
+//
+// Both servers may take themselves for the one that is left. Each of them asks the job's store before it answers alone
+// (ShardGeneration): whoever is first goes on, and the other one's copy is void.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "core/base/log.h"
+#include "core/bootstrap/store.h"
+#include "core/net/authentication.h"
+#include "core/net/connection_attempt.h"
+#include "parameters/message.h"
+#include "parameters/pipe.h"
+#include "parameters/shard.h"
+
+namespace hvd {
+
+// The times between two changes of who has a shard are its generations.
+struct ShardGeneration {
+  std::uint64_t number = 0;
+
+  // Ends this generation in favour of the caller; false if the other server did before. Throws PeerLost.
+  bool claim(const Store& store, std::uint32_t shard);
+};
+
+class Replication {
+ public:
+  // `peer` is the server that is to have the copy. The references outlive this.
+  Replication(const Shard& shard, int server, int servers, int peer, const Store& store, const JobKey& key,
+              const Log& log);
+
+  int peer() const { return peer_; }
+  // -1 while there is no connection.
+  int fd() const;
+  // For the event loop: something has happened on the descriptor.
+  void notice_event();
+  // When progress() is to be called again at the latest.
+  Deadline next_deadline() const;
+
+  // Connects, sends, and takes answers. Returns whether the connection is new, so that it must be watched. Throws
+  // PeerLost if a copy that was in step is lost: until then answers wait, and afterwards it begins anew.
+  bool progress(const ShardGeneration& generation);
+
+  // A request is passed on in two steps: prepare() before it is applied, and forward() afterwards, or cancel() if it
+  // was refused. prepare() returns false if there is no room yet.
+  bool prepare(const PsRequest& request, std::span<const std::byte> payload);
+  void forward();
+  void cancel();
+
+  // Answers to requests that were forwarded before wait until copied() has reached forwarded(), if the copy is in step.
+  bool is_in_step() const { return in_step_; }
+  std::uint64_t forwarded() const { return sent_; }
+  std::uint64_t copied() const { return answered_; }
+
+  // Sends the whole state again, which has changed otherwise than by requests.
+  void begin_anew();
+
+ private:
+  void look_for_peer();
+  void send_state(const ShardGeneration& generation);
+  bool write(const PsRequest& request, std::span<const std::byte> payload);
+  bool send(const PsRequest& request, std::span<const std::byte> payload);
+  void take_answers();
+
+  const Shard& shard_;
+  const int server_, servers_, peer_;
+  const Store& store_;
+  const JobKey& key_;
+  const Log& log_;
+  TimePoint next_look_{};
+  std::unique_ptr<ConnectionAttempt> attempt_;
+  std::unique_ptr<Pipe> pipe_;
+  std::optional<Shard::Position> position_{};  // of the state that is being sent
+  Bytes part_;                                 // of it
+  std::size_t part_sent_ = 0;
+  std::size_t prepared_ = 0;  // bytes of a frame; 0: none
+  bool in_step_ = false;
+  std::uint64_t sent_ = 0, answered_ = 0;  // requests
+};
+
+}  // namespace hvd
