@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/net/byte_codec.h"
+#include "core/net/connection_attempt.h"
 #include "parameters/message.h"
 #include "parameters/pipe.h"
 #include "parameters/server.h"
@@ -28,6 +29,7 @@ class ParameterClient::Call {
 
 namespace {
 
+constexpr Duration kAttempt = std::chrono::seconds(1);  // to connect, before another server is tried
 constexpr Duration kRetry = std::chrono::milliseconds(20);
 constexpr Duration kNap = std::chrono::milliseconds(2);  // a waiting thread then lets others in, and looks at alarms
 
@@ -172,9 +174,14 @@ std::unique_ptr<Pipe> ParameterClient::Link::open_pipe(Deadline deadline) {
   if (start == 0) throw PeerLost("it has not been started yet");
   const ServerPlace place = ServerPlace::parse(state_.store.get(ps_keys::place(tried(), start), deadline));
   const bool shares = options.shares_memory && !place.local.empty() && place.host_key == options.host_key;
-  Socket socket = connect_authenticated(Address::parse(shares ? place.local : place.remote), state_.key,
-                                        Purpose::parameters, options.worker, std::min(deadline, deadline_after(1s)));
-  return make_worker_pipe(std::move(socket), shares, options.wait, deadline);
+  ConnectionAttempt attempt(Address::parse(shares ? place.local : place.remote), state_.key, Purpose::parameters,
+                            options.worker);
+  const Deadline limit = std::min(deadline, deadline_after(kAttempt));
+  while (!attempt.advance()) {
+    if (Clock::now() >= limit) throw Timeout("it does not answer");
+    wait_ready(attempt.fd(), attempt.is_connecting(), limit);
+  }
+  return make_worker_pipe(attempt.take(), shares, options.wait, limit);
 }
 
 // Sends one request and waits for its answer, while nothing else is in flight.

@@ -37,6 +37,8 @@ class ConnectionAttempt {
   }
 
   int fd() const { return socket_.fd(); }
+  // Whether it becomes writable, and not readable, when there is something to advance.
+  bool is_connecting() const { return step_ == Step::connecting; }
 
   // Advances without blocking; returns true when both ends are authenticated. Throws PeerLost.
   bool advance() {
