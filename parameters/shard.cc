@@ -421,8 +421,9 @@ void Shard::keep_pending(Table& table, const PsRequest& request, std::span<const
 
 void Shard::drop_pending(std::uint32_t worker, std::uint32_t first_clock) {
   for (const auto& table : tables_) {
-    for (auto clock = table->pending.lower_bound(first_clock); clock != table->pending.end(); ++clock) {
+    for (auto clock = table->pending.lower_bound(first_clock); clock != table->pending.end();) {
       clock->second.erase(worker);
+      clock = clock->second.empty() ? table->pending.erase(clock) : std::next(clock);
     }
     table->count_pending();
   }
