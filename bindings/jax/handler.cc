@@ -128,7 +128,8 @@ class Operation {
     // Ends, as every operation does, at the latest when the runtime's own deadlines have passed.
     const hvd_status status = hvd_run(&call, -1, has_outputs ? nullptr : &work);
     Error* error = status == HVD_OK ? nullptr : fail(status);
-    if (error == nullptr && !splits.empty()) error = check_received(work, attributes.integers("received_splits"));
+    if (error == nullptr && collective == HVD_ALLTOALL)
+      error = check_received(call, work, attributes.integers("received_splits"));
     if (error == nullptr && !has_outputs) error = take_outputs(work);
     hvd_work_free(work);
     return error;
@@ -170,23 +171,52 @@ class Operation {
     return nullptr;
   }
 
-  // With a mark by which hvd.jax knows the errors between ranks.
   Error* fail(hvd_status status) const {
     const bool is_of_ranks = status != HVD_INVALID_ARGUMENT && status != HVD_NOT_INITIALIZED;
-    return fail(is_of_ranks ? ErrorCode::internal : ErrorCode::invalid_argument,
-                std::string(is_of_ranks ? "HorovodInternalError: " : "hvd: ") + hvd_last_error());
+    return is_of_ranks ? fail_between_ranks(hvd_last_error())
+                       : fail(ErrorCode::invalid_argument, std::string("hvd: ") + hvd_last_error());
   }
 
-  // Another division would have rows taken for those of another rank.
-  Error* check_received(hvd_work* work, std::span<const std::int64_t> expected) const {
-    const std::int64_t* splits = nullptr;
+  // With a mark by which hvd.jax knows these errors.
+  Error* fail_between_ranks(const std::string& text) const {
+    return fail(ErrorCode::internal, "HorovodInternalError: " + text);
+  }
+
+  // Another division would have rows taken for those of another rank. All ranks are told, since those where it is right
+  // would go on alone.
+  Error* check_received(const hvd_call& exchange, hvd_work* work, std::span<const std::int64_t> expected) const {
+    const std::int64_t* received = nullptr;
     std::size_t count = 0;
-    if (const hvd_status status = hvd_work_received_splits(work, &splits, &count); status != HVD_OK)
+    if (const hvd_status status = hvd_work_received_splits(work, &received, &count); status != HVD_OK)
       return fail(status);
-    if (std::ranges::equal(std::span(splits, count), expected)) return nullptr;
-    return fail(ErrorCode::invalid_argument, "hvd.jax: alltoall '" + name_ + "': received_splits are " +
-                                                 text_of(expected) + ", but the ranks have sent " +
-                                                 text_of({splits, count}) + " rows");
+    const bool is_right = std::ranges::equal(std::span(received, count), expected);
+    hvd_topology job{};
+    job.struct_size = sizeof job;
+    hvd_get_topology(&job);  // does not fail: this rank is in an operation
+    std::int32_t wrong_rank = is_right ? -1 : job.rank;
+    if (const hvd_status status = find_greatest(exchange.process_set, wrong_rank); status != HVD_OK)
+      return fail(status);
+    if (wrong_rank < 0) return nullptr;
+    const std::string what = is_right ? "rank " + std::to_string(wrong_rank) +
+                                            " expected other numbers of rows from the "
+                                            "ranks than they have sent"
+                                      : "expected " + text_of(expected) + " rows from the ranks, but they have sent " +
+                                            text_of({received, count});
+    return fail_between_ranks("alltoall '" + name_ + "': " + what +
+                              ": received_splits, equal parts if not given, must be what the ranks' splits say");
+  }
+
+  hvd_status find_greatest(std::int32_t process_set, std::int32_t& value) const {
+    const std::string name = name_ + ".received";
+    const hvd_tensor tensor{
+        .data = &value, .shape = nullptr, .dimensions = 0, .dtype = HVD_INT32, .device = HVD_CPU, .reserved = 0};
+    hvd_call call = HVD_CALL_INIT;
+    call.process_set = process_set;
+    call.name = name.c_str();
+    call.reduce_op = HVD_MAX;
+    call.count = 1;
+    call.inputs = call.outputs = &tensor;
+    return hvd_run(&call, -1, nullptr);
   }
 
   static std::string text_of(std::span<const std::int64_t> numbers) {
@@ -207,9 +237,9 @@ class Operation {
       if (fits && bytes > 0) std::memcpy(outputs_[i].data, result.data, bytes);
       hvd_free(result.data);
       if (!fits) {
-        return fail(ErrorCode::invalid_argument,
-                    "hvd.jax: the ranks' arrays have different numbers of rows, which a compiled program cannot take: "
-                    "pad them to the same");
+        return fail_between_ranks(
+            "the ranks' arrays have different numbers of rows, which a compiled program cannot take: pad them to the "
+            "same");
       }
     }
     return nullptr;

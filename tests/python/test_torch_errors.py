@@ -136,6 +136,14 @@ def test_wrong_arguments():
     ):
         with pytest.raises(ValueError):
             call()
+    grid = torch.ones(4, 4)
+    for group in ([ones, ones], [ones[:3], grid, ones[2:]], [grid.t(), ones]):
+        if group[0] is not ones:
+            group.append(group[0])
+        for call in (hvd.grouped_allreduce_, hvd.grouped_allreduce_async_):
+            with pytest.raises(ValueError, match="outputs of a group share memory"):
+                call(group)
+    hvd.grouped_allreduce_([grid[:, :2], grid[:, 2:], ones[:2], ones[2:2], ones[2:]])
     assert still_works()
 
 

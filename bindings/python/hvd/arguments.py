@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numbers
 import operator
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 OPERATIONS = ("Average", "Sum", "Adasum", "Min", "Max", "Product")  # as in hvd.reduce_op, from 0
@@ -72,6 +73,14 @@ def operation_name(value: Any) -> str:
     if "\0" in value:
         raise ValueError(f"name is {value!r}: a name cannot have a NUL character in it")
     return value
+
+
+def outputs_apart(outputs: Sequence[Any], extents: Iterable[tuple[int, int]]) -> None:
+    """ValueError if an output is in a group twice, or if two of their extents (first address and end) overlap."""
+    ordered = sorted(extent for extent in extents if extent[0] < extent[1])
+    overlap = any(second[0] < first[1] for first, second in zip(ordered, ordered[1:]))
+    if overlap or len({id(output) for output in outputs}) < len(outputs):
+        raise ValueError("outputs of a group share memory, which cannot hold two results: each may be in it once")
 
 
 def process_set_number(process_set: Any) -> int:

@@ -35,6 +35,7 @@ from typing import Any, Optional
 
 from hvd import _native, arguments
 from hvd._native import OperationSpec
+from hvd.arguments import outputs_apart
 from hvd.arguments import process_set_number as set_id
 from hvd.arrays import Memory, kind_of
 from hvd.exceptions import NoRowsError
@@ -113,7 +114,7 @@ def _prepare(
     # Unpacked: this is the hot path of small operations, and an attribute takes as long as all of these do.
     address, shape, element, device, stream, owner, _ = given
     _, code, _, _, trailing, reductions = element
-    if reductions is not None and collective == _native.ALLREDUCE:
+    if collective == _native.ALLREDUCE and op not in reductions:
         element.require_reducible(function, op)
     spec = find_spec(
         collective,
@@ -295,11 +296,18 @@ def grouped_allreduce_async(
     paired = [_paired(*pair) for pair in zip(tensors, outs)]
     given = [memory for memory, _ in paired]
     rooms = [room for _, room in paired]
+    if out is not None:
+        outputs_apart([each for each in outs if each is not None], map(_extent, rooms))
     factors = prescale_factor, postscale_factor
     spec = _group_spec(_native.ALLREDUCE, "grouped_allreduce", name, process_set, given, op, *factors)
     addresses = [memory.address for memory in given], [room.address for room in rooms]
     work = _native.submit(spec, *addresses, (given, rooms, outs), given[0].stream)
     return register(work, kind_of(tensors[0]).wait, lambda _: [room.result() for room in rooms])
+
+
+def _extent(memory: Memory) -> tuple[int, int]:
+    """First address and end."""
+    return memory.address, memory.address + math.prod(memory.shape) * memory.type.bytes
 
 
 def _group_spec(

@@ -33,39 +33,17 @@ import numpy as np
 
 from hvd import _native, arguments
 from hvd.arguments import process_set_number
+from hvd.arrays.elements import ElementType, element_type, is_known
 from hvd.jax import primitive
 from hvd.process_set import ProcessSet, global_process_set, registered
-from hvd.reduce_op import Adasum, Average, Max, Min, Product, Sum
+from hvd.reduce_op import Adasum, Average, Sum
 from hvd.specs import wire_name
-
-_INTEGERS = {"int8", "int16", "int32", "int64", "uint8"}
-_FLOATS = {"float16", "bfloat16", "float32", "float64"}
-_COMPLEX = {"complex64", "complex128"}
-_FLOAT8 = {
-    "float8_e3m4",
-    "float8_e4m3",
-    "float8_e4m3b11fnuz",
-    "float8_e4m3fn",
-    "float8_e4m3fnuz",
-    "float8_e5m2",
-    "float8_e5m2fnuz",
-    "float8_e8m0fnu",
-}
-_MOVABLE = _INTEGERS | _FLOATS | _COMPLEX | _FLOAT8 | {"bool", "uint16", "uint32", "uint64"}
-_REDUCIBLE = {  # by operation
-    Average: _INTEGERS | _FLOATS | _COMPLEX,
-    Sum: _INTEGERS | _FLOATS | _COMPLEX,
-    Adasum: _FLOATS,
-    Min: _INTEGERS | _FLOATS | {"bool"},
-    Max: _INTEGERS | _FLOATS | {"bool"},
-    Product: _INTEGERS | _FLOATS,
-}
 
 
 @dataclasses.dataclass(frozen=True)
 class _Operation:
     """All of an operation but its arrays. `rows`: of the results, if they are not the inputs'. `splits`: rows to each
-    rank, and `received_splits`: from each rank; of an alltoall, if not equally many."""
+    rank, and `received_splits`: from each rank; of an alltoall."""
 
     collective: int
     function: str
@@ -111,7 +89,7 @@ def _backward(operation: _Operation, rows: tuple[int, ...], cotangents: tuple[An
     real = [i for i, each in enumerate(cotangents) if each.dtype != jax.dtypes.float0]
     gradients: list[Any] = [None] * len(cotangents)
     if real:
-        sent = [each.astype(jnp.float32) if str(each.dtype) in _FLOAT8 else each for each in cotangents]
+        sent = [each if _type_of(each).reductions else each.astype(jnp.float32) for each in cotangents]
         found = _gradients(operation, tuple(rows[i] for i in real), [sent[i] for i in real])
         for i, gradient in zip(real, found):
             gradients[i] = gradient.astype(cotangents[i].dtype)
@@ -183,17 +161,20 @@ def forget_place() -> None:
 def _checked(operation: _Operation, arrays: Sequence[Any]) -> list[jax.Array]:
     if operation.collective == _native.REDUCESCATTER and operation.op == Adasum:
         raise ValueError("reducescatter: op=Adasum is not supported: use allreduce")
-    moves = operation.collective in (_native.ALLGATHER, _native.BROADCAST, _native.ALLTOALL)
-    supported = _MOVABLE if moves else _REDUCIBLE[arguments.reduce_op(operation.op)]
+    op = arguments.reduce_op(operation.op)
     if operation.name is not None:
         arguments.operation_name(operation.name)
     result = [jnp.asarray(array) for array in arrays]
-    for dtype in (str(array.dtype) for array in result):
-        if dtype not in supported:
-            how = "" if moves else f" with op={arguments.OPERATIONS[operation.op]}"
-            advice = ": convert them to a type that can be" if dtype in _MOVABLE else ""
-            raise ValueError(f"{operation.function}: arrays of {dtype} are not supported{how}{advice}")
+    for array in result:
+        if not is_known(str(array.dtype)):
+            raise ValueError(f"{operation.function}: arrays of {array.dtype} are not supported: convert them")
+        if operation.collective in (_native.ALLREDUCE, _native.REDUCESCATTER):
+            _type_of(array).require_reducible(operation.function, op)
     return result
+
+
+def _type_of(array: jax.Array) -> ElementType:
+    return element_type(str(array.dtype), array.dtype.itemsize)
 
 
 def _factors(prescale_factor: Any, postscale_factor: Any) -> tuple[float, float]:
@@ -300,10 +281,9 @@ def alltoall(
 
     Args:
         array: without splits the same shape on every rank, its first dimension divisible by the number of ranks.
-        splits: how many rows each rank is sent; they add up to the first dimension. None: equally many. On all ranks or
-            on none.
+        splits: how many rows each rank is sent; they add up to the first dimension. None: equally many.
         received_splits: how many rows come from each rank, since a compiled program has to know it: item j on rank i is
-            item i of rank j's splits. A rank where it is not raises JaxRuntimeError.
+            item i of rank j's splits. None: equally many. If it is not so on a rank, the operation fails on all ranks.
         name: as of `allreduce`.
         process_set: the ranks that take part.
 
@@ -312,23 +292,22 @@ def alltoall(
     """
     array = _of_rows("alltoall", array)
     size = _size(process_set)
-    sent, received = _splits(splits, "splits", size), _splits(received_splits, "received_splits", size)
-    if (sent is None) != (received is None):
+    if (splits is None) != (received_splits is None):
         raise ValueError("alltoall: give both splits and received_splits, or neither")
-    if sent is None and array.shape[0] % size:
+    if splits is None and array.shape[0] % size:
         raise ValueError(f"alltoall: {array.shape[0]} rows cannot be divided equally among {size} ranks: give splits")
-    if sent is not None and sum(sent) != array.shape[0]:
+    equal_parts = (array.shape[0] // size,) * size
+    sent = equal_parts if splits is None else _splits(splits, "splits", size)
+    received = equal_parts if received_splits is None else _splits(received_splits, "received_splits", size)
+    if sum(sent) != array.shape[0]:
         raise ValueError(f"alltoall: splits add up to {sum(sent)}, but the array has {array.shape[0]} rows")
-    rows = (array.shape[0] if received is None else sum(received),)
     operation = _Operation(
-        _native.ALLTOALL, "alltoall", name, process_set, rows=rows, splits=sent, received_splits=received
+        _native.ALLTOALL, "alltoall", name, process_set, rows=(sum(received),), splits=sent, received_splits=received
     )
     return _run(operation, *_checked(operation, [array]))[0]
 
 
-def _splits(given: Any, key: str, size: int) -> tuple[int, ...] | None:
-    if given is None:
-        return None
+def _splits(given: Any, key: str, size: int) -> tuple[int, ...]:
     rows = tuple(arguments.rows(given, key))
     if len(rows) != size or min(rows) < 0:
         raise ValueError(f"alltoall: {key} is {list(rows)}: expected {size} numbers of rows, one for each rank")

@@ -32,7 +32,7 @@ from hvd.arguments import process_set_number
 from hvd.arrays.mxnet_arrays import require_dense_on_cpu, type_of
 from hvd.mxnet.library import push
 from hvd.process_set import ProcessSet, global_process_set
-from hvd.reduce_op import Adasum, Average, Max, Min, resolve_op
+from hvd.reduce_op import Average, resolve_op
 from hvd.specs import wire_name
 
 # Of the current initialisation: ranks may have failed at different calls of the one before.
@@ -58,12 +58,6 @@ def _check_array(tensor: Any) -> None:
     if not isinstance(tensor, mxnet.nd.NDArray):
         raise TypeError(f"an array of MXNet is needed, not {type(tensor).__name__}")
     require_dense_on_cpu(tensor)
-
-
-def _check_reducible(tensor: Any, op: int) -> None:
-    name = type_of(tensor).name
-    if (name == "bool" and op not in (Min, Max)) or (op == Adasum and "float" not in name):
-        raise ValueError(f"arrays of {name} cannot be reduced with op={arguments.OPERATIONS[op]}")
 
 
 def _checked_set(process_set: ProcessSet) -> int:
@@ -105,7 +99,7 @@ def _allreduce(
     number = _checked_set(process_set)
     for tensor in tensors:
         _check_array(tensor)
-        _check_reducible(tensor, reduce_op)
+        type_of(tensor).require_reducible(function, reduce_op)
     if len({id(tensor) for tensor in tensors}) != len(tensors):
         raise ValueError("an array is in the group twice")
     factors = (
@@ -308,7 +302,6 @@ def reducescatter(
         This rank's rows.
     """
     _check_array(tensor)
-    _check_reducible(tensor, arguments.reduce_op(op))
     return collectives.reducescatter(tensor, name, op, process_set, prescale_factor, postscale_factor)
 
 
@@ -324,5 +317,4 @@ def grouped_reducescatter(
     """Reduces several arrays, as `reducescatter`, in one operation: as many on every rank, in the same order."""
     for tensor in tensors:
         _check_array(tensor)
-        _check_reducible(tensor, arguments.reduce_op(op))
     return collectives.grouped_reducescatter(tensors, name, op, process_set, prescale_factor, postscale_factor)

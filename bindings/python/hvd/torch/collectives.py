@@ -30,6 +30,7 @@ from torch.compiler import is_compiling
 
 from hvd import _native, arguments
 from hvd._native import OperationSpec
+from hvd.arguments import outputs_apart
 from hvd.arguments import process_set_number as set_id
 from hvd.exceptions import NoRowsError
 from hvd.handles import Finish, register
@@ -135,6 +136,7 @@ def start_grouped_allreduce(
     described = _described(tensors, _native.ALLREDUCE, op)
     sent = outputs = described[0]
     if in_place:
+        outputs_apart(tensors, ((t.data_ptr(), t.data_ptr() + t.nbytes) for t in tensors if t.is_contiguous()))
         for kept, tensor in zip(sent, tensors):
             if kept is not tensor:
                 refuse_overlap(tensor)
