@@ -46,6 +46,7 @@ struct CApi {
   int (*NDArrayFree)(NDArray* array);
   // Neither waits for the engine nor changes how the array lies in memory: it fails for arrays in a format of oneDNN.
   int (*NDArrayToDLPack)(NDArray* array, DLManagedTensor** result);
+  const char* (*GetLastError)();  // of this thread
 };
 
 }  // namespace hvd::mx

@@ -40,6 +40,15 @@ std::string message_of(hvd_status status) {
   return std::string(is_of_ranks ? "HorovodInternalError: " : "ValueError: ") + hvd_last_error();
 }
 
+// `told`: by MXNet, several lines of which the first is the reason.
+std::string problem_of_memory(const std::string& told) {
+  if (told.find("MKLDNN data") != std::string::npos) {
+    return "ValueError: an array that oneDNN has laid out in memory, such as the output of a convolution, cannot be "
+           "changed in place: give its copy()";
+  }
+  return "ValueError: MXNet does not give hvd the memory of an array: " + told.substr(0, told.find('\n'));
+}
+
 struct Extent {
   const std::byte *begin, *end;
   auto operator<=>(const Extent&) const = default;
@@ -105,10 +114,7 @@ class Operation {
   // Returns why the array's memory cannot be used; empty: it can.
   std::string describe(NDArray* array) {
     DLManagedTensor* tensor = nullptr;
-    if (api().NDArrayToDLPack(array, &tensor) != 0) {
-      return "ValueError: an array that oneDNN has laid out in memory, such as the output of a convolution, cannot be "
-             "changed in place: give its copy()";
-    }
+    if (api().NDArrayToDLPack(array, &tensor) != 0) return problem_of_memory(api().GetLastError());
     memory_.push_back(tensor);
     const DLTensor& given = tensor->dl_tensor;
     const auto* const row = std::ranges::find_if(kDtypes, [&given](const DtypeMapping& each) {

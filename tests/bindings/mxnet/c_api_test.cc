@@ -25,6 +25,7 @@ static_assert(same<decltype(MXEnginePushAsyncND), decltype(CApi::EnginePushAsync
 static_assert(same<decltype(MXNDArrayDetach), decltype(CApi::NDArrayDetach)>);
 static_assert(same<decltype(MXNDArrayFree), decltype(CApi::NDArrayFree)>);
 static_assert(same<decltype(MXNDArrayToDLPack), decltype(CApi::NDArrayToDLPack)>);
+static_assert(std::is_same_v<decltype(&MXGetLastError), decltype(CApi::GetLastError)>);
 
 static_assert(sizeof(OnComplete) == sizeof(mxnet::engine::CallbackOnComplete));
 static_assert(sizeof(std::runtime_error) == sizeof(dmlc::Error) && std::is_base_of_v<std::runtime_error, dmlc::Error>);

@@ -13,8 +13,7 @@ from hvd.reduce_op import Average, Sum, check_gradient_reduction
 
 
 class GradientSummer:
-    """Sums gradients in place. The optimizer divides by the number of ranks (`scale`), together with the batch size: a
-    pass over the data less.
+    """Sums gradients in place. `scale`: by which sums are multiplied for the average.
 
     `kind` and `prefix` begin the operations' names. All ranks make their summers in the same order.
     """
@@ -41,35 +40,38 @@ class GradientSummer:
         self._takes_part = ranks > 1 and bool(process_set.included())
         self.scale = predivide_factor / ranks if self._takes_part else 1.0
 
-    def sum(self, indices: Sequence[int | str], gradients: Sequence[Any]) -> None:
-        """`indices`: the parameters', the same on every rank; the first gradients are needed first."""
+    def sum(self, indices: Sequence[int | str], gradients: Sequence[Any], factor: float = 1.0) -> None:
+        """`indices`: the parameters', the same on every rank; the first gradients are needed first. `factor`: of the
+        sums."""
         if not self._takes_part:
             return
         sent = [self._compression.compress(gradient) for gradient in gradients]
         arrays = [array for array, _ in sent]
         if self._num_groups:
-            self._sum_groups(indices, arrays)
+            self._sum_groups(indices, arrays, factor)
         else:
             for position, (index, array) in enumerate(zip(indices, arrays)):
                 # An optimizer may be given one after the other.
                 order = index if isinstance(index, int) and len(arrays) == 1 else position
-                self._sum(allreduce_, array, str(index), order)
+                self._sum(allreduce_, array, str(index), order, factor)
         for gradient, (array, context) in zip(gradients, sent):
             if array is not gradient:
                 gradient[:] = self._compression.decompress(array, context)
 
-    def _sum_groups(self, indices: Sequence[int | str], arrays: Sequence[Any]) -> None:
+    def _sum_groups(self, indices: Sequence[int | str], arrays: Sequence[Any], factor: float) -> None:
         each = -(-len(arrays) // self._num_groups)
         for first in range(0, len(arrays), each):
             last = min(first + each, len(arrays)) - 1
-            self._sum(grouped_allreduce_, arrays[first : last + 1], f"{indices[first]}:{indices[last]}", first)
+            name = f"{indices[first]}:{indices[last]}"
+            self._sum(grouped_allreduce_, arrays[first : last + 1], name, first, factor)
 
-    def _sum(self, collective: Any, what: Any, name: str, position: int) -> None:
+    def _sum(self, collective: Any, what: Any, name: str, position: int, factor: float) -> None:
         collective(
             what,
             op=Sum,
             name=f"{self._name}.{name}",
             priority=-position,
             prescale_factor=self._prescale_factor,
+            postscale_factor=factor,
             process_set=self._process_set,
         )

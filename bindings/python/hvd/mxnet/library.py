@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import mxnet
@@ -19,7 +20,7 @@ VERSION = "1.9"  # tried: the operations rely on what the engine's interface doe
 _ERROR = HorovodInternalError.__name__  # messages that begin with it are raised as such
 
 # CApi of bindings/mxnet/c_api.h.
-_FUNCTIONS = ("MXEnginePushAsyncND", "MXNDArrayDetach", "MXNDArrayFree", "MXNDArrayToDLPack")
+_FUNCTIONS = ("MXEnginePushAsyncND", "MXNDArrayDetach", "MXNDArrayFree", "MXNDArrayToDLPack", "MXGetLastError")
 
 
 def _check_version() -> None:
@@ -27,12 +28,20 @@ def _check_version() -> None:
         raise ImportError(f"hvd works with MXNet {VERSION}, but {mxnet.__version__} is installed", name="mxnet")
 
 
+_check_version()
+_library = ctypes.CDLL(str(Path(_native.__file__).with_name("libhvd_mxnet.so")))
+
+
+def connect(stand_ins: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """Gives the library MXNet's functions, or those that stand in for them in a test."""
+    functions = [stand_ins.get(name) or getattr(_LIB, name) for name in _FUNCTIONS]
+    addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in functions]
+    _library.hvd_mxnet_connect((ctypes.c_void_p * len(addresses))(*addresses))
+
+
 def _load() -> Any:
-    _check_version()
-    library = ctypes.CDLL(str(Path(_native.__file__).with_name("libhvd_mxnet.so")))
-    addresses = [ctypes.cast(getattr(_LIB, name), ctypes.c_void_p) for name in _FUNCTIONS]
-    library.hvd_mxnet_connect((ctypes.c_void_p * len(addresses))(*(each.value for each in addresses)))
-    push = library.hvd_mxnet_push
+    connect()
+    push = _library.hvd_mxnet_push
     integer, factor = ctypes.c_int32, ctypes.c_double
     operation = (integer, integer, ctypes.c_char_p, integer, integer, factor, factor, integer)
     push.argtypes = (*operation, ctypes.c_void_p, integer)

@@ -1,4 +1,4 @@
-"""An optimizer of MXNet that sums gradients over the ranks before each update: for the Module API."""
+"""An optimizer of MXNet that averages gradients over the ranks before each update: for the Module API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OWN = ("_optimizer", "_summer")
 
 
 class DistributedOptimizer(mxnet.optimizer.Optimizer):
-    """Sums the gradients of all ranks, and lets another optimizer make the update with their average.
+    """Averages the gradients of all ranks in place, and lets another optimizer make the update.
 
     Everything else, such as `learning_rate`, is the other optimizer's. All ranks of the process set make the same
     updates in the same order. For gluon there is `DistributedTrainer`.
@@ -28,7 +28,7 @@ class DistributedOptimizer(mxnet.optimizer.Optimizer):
     ) -> None:
         """
         Args:
-            optimizer: which makes the updates; its `rescale_grad` is divided by the number of ranks.
+            optimizer: which makes the updates.
             gradient_predivide_factor: gradients are divided by it before they are summed, and by the rest of the number
                 of ranks afterwards.
             num_groups: into how many groups the gradients of an update are divided, each of which is one operation. 0:
@@ -42,7 +42,6 @@ class DistributedOptimizer(mxnet.optimizer.Optimizer):
             raise TypeError(f"optimizer is a {type(optimizer).__name__}: expected a mxnet.optimizer.Optimizer")
         summer = GradientSummer("DistributedOptimizer", "", gradient_predivide_factor, num_groups, process_set)
         self.__dict__.update(_optimizer=optimizer, _summer=summer)
-        optimizer.rescale_grad *= summer.scale
 
     def __getattr__(self, name: str) -> Any:
         if name in _OWN or name.startswith("__"):  # while it is being unpickled
@@ -59,16 +58,16 @@ class DistributedOptimizer(mxnet.optimizer.Optimizer):
         return self._optimizer.create_state_multi_precision(index, weight)
 
     def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        self._sum(index, grad)
+        self._average(index, grad)
         self._optimizer.update(index, weight, grad, state)
 
     def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        self._sum(index, grad)
+        self._average(index, grad)
         self._optimizer.update_multi_precision(index, weight, grad, state)
 
-    def _sum(self, index: Any, grad: Any) -> None:
+    def _average(self, index: Any, grad: Any) -> None:
         is_one = not isinstance(index, (tuple, list))
-        self._summer.sum([index] if is_one else index, [grad] if is_one else grad)
+        self._summer.sum([index] if is_one else index, [grad] if is_one else grad, self._summer.scale)
 
     def set_learning_rate(self, lr: float) -> None:
         self._optimizer.set_learning_rate(lr)

@@ -48,7 +48,6 @@ class DistributedTrainer(mxnet.gluon.Trainer):
         """
         if isinstance(optimizer, DistributedOptimizer):
             warnings.warn("DistributedTrainer sums gradients itself: give it the optimizer without hvd", stacklevel=2)
-            optimizer._optimizer.rescale_grad /= optimizer._summer.scale
             optimizer = optimizer._optimizer
         super().__init__(params, optimizer, optimizer_params, kvstore=None)
         if len(self._contexts) > 1:
