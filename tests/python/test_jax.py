@@ -249,6 +249,32 @@ def test_vmap_and_loops():
 
 
 @pytest.mark.ranks(2)
+def test_checkpoints_keep_the_results_of_collectives(form):
+    """What is inside of jax.checkpoint is computed again, but for the collectives."""
+    weights, rows = jnp.arange(1.0, 4.0), jnp.asarray(of_rank(hvd.rank(), (3, 3)))
+
+    def block(weights, row):
+        hidden = jnp.sin(weights * row)
+        return jnp.sin(hvd.allreduce(hidden)) * hidden + hvd.allgather(hidden)[:3]
+
+    def loss_by(block):
+        def loss(weights):
+            last, _ = jax.lax.scan(lambda carry, row: (block(carry, row), None), weights, rows)
+            return (block(last, rows[0]) ** 2).sum()
+
+        return loss
+
+    found = []
+    for each in (block, jax.checkpoint(block), jax.checkpoint(block, policy=jax.checkpoint_policies.dots_saveable)):
+        before = hvd.metrics()
+        found.append(jax.block_until_ready(form(jax.value_and_grad(loss_by(each)))(weights)))
+        assert hvd.metrics(before)["operations"] == 2 * 2 * 4  # two in each of four blocks, there and back
+    for value, gradient in found:
+        np.testing.assert_allclose(value, found[0][0], rtol=1e-5)
+        np.testing.assert_allclose(gradient, found[0][1], rtol=1e-4)
+
+
+@pytest.mark.ranks(2)
 def test_calls_that_look_alike_are_not_merged_and_unused_ones_stay():
     before = hvd.metrics()
 

@@ -11,9 +11,9 @@ Common to all of them:
   uint64 and the 8-bit floats, whose derivatives are reduced in float32. 64-bit numbers need `jax_enable_x64`.
 - Some are compiled for this process's rank and the number of ranks. In an elastic job, `hvd.elastic.JaxState` has them
   compiled again when these change.
-- They work under `grad`, `vmap`, `scan`, `while_loop` and `shard_map`. With several devices in a process, each one's
-  array is an operation of its own, named after the device. Their reverse-mode derivatives are collectives too, which
-  all ranks run; there are none in forward mode.
+- They work under `grad`, `vmap`, `checkpoint`, `scan`, `while_loop` and `shard_map`. With several devices in a process,
+  each one's array is an operation of its own, named after the device. Their reverse-mode derivatives are collectives
+  too, which all ranks run; there are none in forward mode.
 - Operations without a name are called after their function: threads that run collectives at the same time name them.
 - A wrong argument raises ValueError or TypeError where the function is traced; an error between ranks, such as a lost
   one, raises jax.errors.JaxRuntimeError where the program runs, with the text of HorovodInternalError, and may do so
@@ -89,8 +89,9 @@ def _backward(operation: _Operation, rows: tuple[int, ...], cotangents: tuple[An
     real = [i for i, each in enumerate(cotangents) if each.dtype != jax.dtypes.float0]
     gradients: list[Any] = [None] * len(cotangents)
     if real:
-        sent = [each if _type_of(each).reductions else each.astype(jnp.float32) for each in cotangents]
-        found = _gradients(operation, tuple(rows[i] for i in real), [sent[i] for i in real])
+        given = [cotangents[i] for i in real]
+        sent = [each if _type_of(each).reductions else each.astype(jnp.float32) for each in given]
+        found = _gradients(operation, tuple(rows[i] for i in real), sent)
         for i, gradient in zip(real, found):
             gradients[i] = gradient.astype(cotangents[i].dtype)
     return tuple(gradients)

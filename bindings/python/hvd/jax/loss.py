@@ -41,7 +41,6 @@ def data_parallel(
       by the number of all ranks' examples in the loss, with `op=hvd.Sum`.
     - Each differentiated call reduces: for gradients of several microbatches, let the loss scan over these.
     - The loss is given copies of the chosen pytrees: what it changes in them, as it may in Flax's nnx modules, is lost.
-    - `jax.checkpoint` belongs inside of the loss, since it refuses collectives.
 
     Args:
         loss: a function of positional and keyword arguments that returns a floating-point array, usually a scalar.

@@ -56,6 +56,7 @@ for _registered in (
     effects.ordered_effects,
     effects.shardable_ordered_effects,  # several devices in a process: in order on each
     effects.control_flow_allowed_effects,
+    effects.remat_allowed_effects,
     effects.custom_derivatives_allowed_effects,
 ):
     _registered.add_type(_InOrder)
