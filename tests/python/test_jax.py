@@ -13,7 +13,7 @@ import pytest
 
 import hvd.jax as hvd
 from hvd import elastic
-from hvd.jax import collectives
+from hvd.jax import collectives, compression
 from hvd.jax.errors import translated
 from launching import ROOT, run_job
 
@@ -398,23 +398,39 @@ def trained(optimizer, weights, batches):
 
 @pytest.mark.ranks
 @pytest.mark.parametrize(
-    "compression",
+    "compressor",
     [hvd.Compression.none, hvd.Compression.bf16, pytest.param(hvd.Compression.fp16, marks=pytest.mark.long)],
 )
-def test_an_optimizer_takes_the_steps_of_one_process(ranks, compression):
+def test_an_optimizer_takes_the_steps_of_one_process(ranks, compressor):
     random = np.random.default_rng(1)
     images = random.normal(size=(5, 4 * ranks, 6)).astype(np.float32)
     labels = random.integers(0, 3, size=(5, 4 * ranks))
     mine = slice(4 * hvd.rank(), 4 * hvd.rank() + 4)
     plain = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(1e-2))
-    distributed = hvd.DistributedGradientTransformation(plain, compression)
+    distributed = hvd.DistributedGradientTransformation(plain, compressor)
     weights = hvd.broadcast_tree(made_weights(hvd.rank()))
     own = trained(distributed, weights, zip(images[:, mine], labels[:, mine]))
     reference = trained(plain, made_weights(0), zip(images, labels))
-    tolerance = 1e-5 if compression is hvd.Compression.none else 0.02
+    tolerance = 1e-5 if compressor is hvd.Compression.none else 0.02
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, atol=tolerance), own, reference)
     checksums = hvd.allgather_object(jax.tree.map(lambda leaf: np.asarray(leaf).tobytes(), own))
     assert all(each == checksums[0] for each in checksums)
+
+
+@pytest.mark.ranks(2)
+def test_gradients_travel_in_parts_the_last_ones_first(monkeypatch):
+    """Steps repeat, so the ranks need not agree again on any part."""
+    monkeypatch.setattr(compression, "BUCKET_BYTES", 40)
+    gradients = [jnp.full(size, hvd.rank() + 1.0) for size in (3, 20, 2, 8, 1)]
+    assert compression._buckets(gradients) == [[4, 3, 2], [1], [0]]  # 44, 80 and 12 bytes
+    optimizer = hvd.DistributedGradientTransformation(optax.identity(), hvd.Compression.bf16)  # 22, 40 and 6: two parts
+    update = jax.jit(lambda given: optimizer.update(given, optimizer.init(given))[0])
+    for _ in range(30):
+        before = hvd.metrics()
+        for reduced, given in zip(jax.block_until_ready(update(gradients)), gradients):
+            np.testing.assert_array_equal(reduced, np.full(given.shape, 1.5))
+        assert hvd.metrics(before)["operations"] == 2
+    assert hvd.metrics(before)["cache_misses"] == 0
 
 
 @pytest.mark.ranks(2)

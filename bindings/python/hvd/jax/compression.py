@@ -57,10 +57,35 @@ class Compression:
     bf16 = BF16Compressor
 
 
+BUCKET_BYTES = 8 << 20
+
+
 def reduce_compressed(
-    arrays: Sequence[jax.Array], compression: Any, reduce: Callable[[list[jax.Array]], Sequence[jax.Array]]
+    gradients: Sequence[jax.Array], name: str, compression: Any, reduce: Callable[..., Sequence[jax.Array]]
 ) -> list[jax.Array]:
-    """What `reduce` makes of all arrays in the types in which they are sent, in their own types."""
-    compressed = [compression.compress(array) for array in arrays]
-    reduced = reduce([array for array, _ in compressed])
-    return [compression.decompress(array, context) for array, (_, context) in zip(reduced, compressed)]
+    """What `reduce(arrays, name=...)` makes of all gradients in the types in which they are sent, in their own types.
+
+    It is called for parts of them: one can travel while XLA computes those that follow. Their names differ, so that
+    each is the same operation in every step, which the ranks need to agree on only once.
+    """
+    compressed = [compression.compress(gradient) for gradient in gradients]
+    result = list(gradients)
+    for number, bucket in enumerate(_buckets([array for array, _ in compressed])):
+        reduced = reduce([compressed[i][0] for i in bucket], name=f"{name}.{number}")
+        for i, array in zip(bucket, reduced):
+            result[i] = compression.decompress(array, compressed[i][1])
+    return result
+
+
+def _buckets(arrays: Sequence[jax.Array]) -> list[list[int]]:
+    """Indices in parts of at least BUCKET_BYTES; the last arrays first, since those are usually the gradients that a
+    backward pass makes first."""
+    buckets: list[list[int]] = []
+    room = 0
+    for i in reversed(range(len(arrays))):
+        if room <= 0:
+            buckets.append([])
+            room = BUCKET_BYTES
+        buckets[-1].append(i)
+        room -= arrays[i].size * arrays[i].dtype.itemsize
+    return buckets

@@ -25,14 +25,15 @@ def data_parallel(
     op: int = Average,
     process_set: ProcessSet = global_process_set,
 ) -> Callable[..., Any]:
-    """Makes a loss of this rank's batch the loss of all ranks' batches, whose gradients are reduced in one operation.
+    """Makes a loss of this rank's batch the loss of all ranks' batches, and its gradients theirs.
 
     >>> loss, gradients = jax.value_and_grad(hvd.data_parallel(loss_of))(params, images, labels)
 
     Every rank of the set must call and differentiate it equally often, with the same values of the chosen arguments:
     `broadcast_tree`. Value and gradients are then the same on all ranks, so that the rest of a step needs no change:
-    use the plain optimizer, not a DistributedGradientTransformation. A call is an operation for the value, and one more
-    for the gradients if it is differentiated. Derivatives are in reverse mode, of any order.
+    use the plain optimizer, not a DistributedGradientTransformation. A call is an operation for the value, and if it
+    is differentiated one more for each 8 MB or more of gradients, the last leaves first: within `jit`, those of the
+    last layers travel while XLA computes the others. Derivatives are in reverse mode, of any order.
 
     What it does not do:
 
@@ -60,8 +61,8 @@ def data_parallel(
             "DistributedGradientTransformation"
         )
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-    of_gradients = _Reduction(op, process_set, compression)
-    of_value = _Reduction(op, process_set)
+    of_gradients = _Reduction("gradients", op, process_set, compression)
+    of_value = _Reduction("loss", op, process_set)
 
     @functools.wraps(loss)
     def over_ranks(*args: Any, **kwargs: Any) -> Any:
@@ -86,13 +87,14 @@ def data_parallel(
 
 @dataclasses.dataclass(frozen=True)
 class _Reduction:
+    name: str
     op: int
     process_set: ProcessSet
     compression: Any = Compression.none
 
     def __call__(self, arrays: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
         reduce = functools.partial(grouped_allreduce, op=self.op, process_set=self.process_set)
-        return tuple(reduce_compressed(arrays, self.compression, reduce))
+        return tuple(reduce_compressed(arrays, self.name, self.compression, reduce))
 
 
 def _replicated(tree: Any, reduction: _Reduction) -> Any:

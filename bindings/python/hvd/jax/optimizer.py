@@ -23,7 +23,10 @@ def DistributedGradientTransformation(
     backward_passes_per_step: int = 1,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Makes an optimizer of optax reduce its gradients over all ranks, in one operation, before it uses them.
+    """Makes an optimizer of optax reduce its gradients over all ranks before it uses them.
+
+    Gradients are reduced in parts of 8 MB or more, the last leaves of the pytree first: within `jit`, those of the last
+    layers travel while XLA computes the others.
 
     Every rank of the set must call `update` equally often. Parameters must be the same on all ranks at first:
     `broadcast_tree`.
@@ -47,7 +50,7 @@ def DistributedGradientTransformation(
 
     def update(gradients: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         leaves, structure = jax.tree.flatten(gradients)
-        reduced = reduce_compressed(leaves, compression, reduce)
+        reduced = reduce_compressed(leaves, "gradients", compression, reduce)
         return inner.update(jax.tree.unflatten(structure, reduced), state, params, **extra)
 
     distributed = optax.GradientTransformationExtraArgs(inner.init, update)

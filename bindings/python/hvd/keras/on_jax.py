@@ -163,12 +163,11 @@ class GradientReducer(gradients.GradientReducer):
         reduce = functools.partial(
             hvd.jax.grouped_allreduce,
             op=self.op,
-            name=name,
             prescale_factor=self.factors[0],
             postscale_factor=self.factors[1],
             process_set=self.process_set,
         )
-        return list(reduce_compressed(members, self.compression, reduce))
+        return list(reduce_compressed(members, name, self.compression, reduce))
 
 
 class OnePass:
