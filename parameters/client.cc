@@ -172,11 +172,11 @@ std::unique_ptr<Pipe> ParameterClient::Link::open_pipe(Deadline deadline) {
   const WorkerOptions& options = state_.options;
   const std::int64_t start = state_.store.add(ps_keys::starts(tried()), 0);
   if (start == 0) throw PeerLost("it has not been started yet");
-  const ServerPlace place = ServerPlace::parse(state_.store.get(ps_keys::place(tried(), start), deadline));
+  const Deadline limit = std::min(deadline, deadline_after(kAttempt));
+  const ServerPlace place = ServerPlace::parse(state_.store.get(ps_keys::place(tried(), start), limit));
   const bool shares = options.shares_memory && !place.local.empty() && place.host_key == options.host_key;
   ConnectionAttempt attempt(Address::parse(shares ? place.local : place.remote), state_.key, Purpose::parameters,
                             options.worker);
-  const Deadline limit = std::min(deadline, deadline_after(kAttempt));
   while (!attempt.advance()) {
     if (Clock::now() >= limit) throw Timeout("it does not answer");
     wait_ready(attempt.fd(), attempt.is_connecting(), limit);

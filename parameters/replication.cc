@@ -71,6 +71,7 @@ bool Replication::progress(const ShardGeneration& generation) {
     position_.reset();
     part_.clear();
     part_sent_ = prepared_ = 0;
+    answered_ = sent_;  // no answer comes any more
     if (was_in_step) throw PeerLost("parameter server " + std::to_string(peer_) + ": " + error.what());
     if (error.code() == StatusCode::internal) log_.warning(std::string("a copy of a shard: ") + error.what());
     return false;

@@ -217,9 +217,11 @@ class ParameterServer::State {
   void release_answers(int shard, const Replication& replication) {
     for (Client& client : clients_) {
       if (client.shard != shard || client.held.empty()) continue;
-      while (!client.held.empty() && (!replication.is_in_step() || client.held.front().until <= replication.copied())) {
-        client.held.pop_front();
-      }
+      const auto is_copied = [&](const Held& held) {
+        return !replication.is_in_step() || held.until <= replication.copied();
+      };
+      if (!is_copied(client.held.front())) continue;
+      while (!client.held.empty() && is_copied(client.held.front())) client.held.pop_front();
       client.pipe->hold_behind(client.held.empty() ? kHoldNothing : client.held.front().position);
       flush(client);
     }
