@@ -21,6 +21,7 @@ namespace {
 constexpr std::size_t kHeadBytes = 4096;
 constexpr std::size_t kSharedBytes = kHeadBytes + 2 * kPipeBytes;
 constexpr Duration kLookAtSocket = std::chrono::milliseconds(50);
+constexpr std::size_t kMostBells = 4096;  // at once; a worker rings once for each time that the server sleeps
 
 // The positions of a ring, in bytes since the start; each written by one end.
 struct RingHead {
@@ -77,6 +78,7 @@ class SharedPipe final : public Pipe {
   std::span<const std::byte> input() override {
     const std::uint64_t there = in().written.load(std::memory_order_acquire) - consumed_;
     if (there > kPipeBytes) throw Internal("the positions of a parameter server's pipe were overwritten");
+    if (is_flooded_) throw Internal("bytes on the socket of a parameter server's pipe that are none of a worker's");
     if (is_closed_ && (is_server_ || there == 0)) throw PeerLost("the connection is closed");
     return {in_memory().at(consumed_), static_cast<std::size_t>(there)};
   }
@@ -133,12 +135,15 @@ class SharedPipe final : public Pipe {
   }
 
  private:
-  // Takes the bytes that have woken this end.
+  // Takes the bytes that have woken this end, but does not run after a peer that sends without end.
   void look_at_socket() {
     std::array<std::byte, 64> bells;
-    std::optional<std::size_t> count;
-    while ((count = socket_.receive_some(bells)) && *count > 0) continue;
-    if (!count) is_closed_ = true;
+    for (std::size_t all = 0; !is_flooded_;) {
+      const auto count = socket_.receive_some(bells);
+      if (!count) is_closed_ = true;
+      if (!count || *count == 0) return;
+      is_flooded_ = (all += *count) > kMostBells;
+    }
   }
 
   RingHead& in() const { return is_server_ ? head_.requests : head_.answers; }
@@ -157,18 +162,19 @@ class SharedPipe final : public Pipe {
   std::uint32_t seen_ = 0;  // value of the bell at the last look
   bool did_something_ = false;
   bool is_closed_ = false;
+  bool is_flooded_ = false;
 };
 
 class SocketPipe final : public Pipe {
  public:
-  SocketPipe(Socket socket, bool is_server) : socket_(std::move(socket)), is_server_(is_server), input_(kPipeBytes) {
+  SocketPipe(Socket socket, bool is_server) : socket_(std::move(socket)), is_server_(is_server) {
     output_.reserve(kPipeBytes);
   }
 
   std::span<const std::byte> input() override {
     if (is_readable_ && !is_closed_) fill();
     if (is_closed_ && (is_server_ || begin_ == end_)) throw PeerLost("the connection is closed");
-    return std::span(input_).subspan(begin_, end_ - begin_);
+    return {input_.get() + begin_, end_ - begin_};
   }
 
   void consume(std::size_t bytes) override { begin_ += bytes; }
@@ -230,12 +236,12 @@ class SocketPipe final : public Pipe {
   void fill() {
     if (begin_ == end_) {
       begin_ = end_ = 0;
-    } else if (end_ == input_.size() && begin_ > 0) {
-      std::memmove(input_.data(), input_.data() + begin_, end_ - begin_);
+    } else if (end_ == kPipeBytes && begin_ > 0) {
+      std::memmove(input_.get(), input_.get() + begin_, end_ - begin_);
       end_ -= std::exchange(begin_, 0);
     }
-    if (end_ == input_.size()) return;
-    const auto count = socket_.receive_some(std::span(input_).subspan(end_));
+    if (end_ == kPipeBytes) return;
+    const auto count = socket_.receive_some({input_.get() + end_, kPipeBytes - end_});
     if (!count) {
       is_closed_ = true;
     } else {
@@ -247,7 +253,8 @@ class SocketPipe final : public Pipe {
   Socket socket_;
   const bool is_server_;
   bool is_readable_ = true;
-  std::vector<std::byte> input_;
+  // Not cleared: a connection that is idle takes address space alone.
+  const std::unique_ptr<std::byte[]> input_ = std::make_unique_for_overwrite<std::byte[]>(kPipeBytes);
   std::size_t begin_ = 0, end_ = 0;
   std::vector<std::byte> output_;  // the bytes of the stream from position forgotten_ on
   std::uint64_t forgotten_ = 0;

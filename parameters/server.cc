@@ -318,7 +318,10 @@ class ParameterServer::State {
     Client client = std::move(clients_[i]);
     clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(i));
     if (client.shares_memory) --sharing_;
-    if (client.is_answering) snapshot_.error.reset();
+    if (client.is_answering) {
+      snapshot_.error.reset();
+      is_snapshot_own_ = snapshot_.child > 0;  // nobody else will take note of its end
+    }
     return client;
   }
 
@@ -505,6 +508,7 @@ class ParameterServer::State {
         ++i;
       } catch (const Error& error) {
         drop(i, error);
+        any = true;  // others may have waited for its snapshot
       }
     }
     return any;

@@ -198,17 +198,18 @@ PsAnswer Shard::hello(const PsRequest& request, std::span<const std::byte> paylo
       request.incarnation == 0) {
     throw InvalidArgument("worker " + std::to_string(request.worker) + " of " + std::to_string(greeting.workers));
   }
-  if (workers_.size() != greeting.workers) workers_.resize(greeting.workers);
-  Worker& worker = workers_[request.worker];
-  if (request.incarnation < worker.incarnation) {
+  const Worker known = request.worker < workers_.size() ? workers_[request.worker] : Worker{};
+  if (request.incarnation < known.incarnation) {
     throw Aborted("another process has taken the place of worker " + std::to_string(request.worker));
   }
-  if (request.incarnation == worker.incarnation && worker.forgotten) {
+  if (request.incarnation == known.incarnation && known.forgotten) {
     throw Aborted("worker " + std::to_string(request.worker) +
                   " was given up, because its connection had been broken for too long");
   }
-  if (request.incarnation > worker.incarnation) {
-    const bool is_first = worker.incarnation == 0;
+  if (request.incarnation > known.incarnation && workers_.size() != greeting.workers) workers_.resize(greeting.workers);
+  Worker& worker = workers_[request.worker];
+  if (request.incarnation > known.incarnation) {
+    const bool is_first = known.incarnation == 0;
     worker.left = true;  // whoever comes instead of another one begins where the slowest is
     const std::uint32_t clock = is_first && settled_ == 0 ? 0 : min_clock();
     worker = {.incarnation = request.incarnation, .applied = 0, .clock = clock};

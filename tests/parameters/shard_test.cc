@@ -113,6 +113,9 @@ TEST_CASE("a worker that has come again replaces the earlier one") {
   CHECK_THROWS_AS(first.hello(), Aborted);
   second.push(table, {1}, {1});  // with a sequence that the first one had
   CHECK(second.pull(table, {1}) == Values{2});
+  CHECK_THROWS_AS(ShardCaller(shard, 0, 1), Aborted);  // of an earlier incarnation, which counts fewer workers
+  CHECK(other.hello().applied == 0);
+  CHECK_NOTHROW(other.push(table, {5}, {1}));
   CHECK_THROWS_AS(ShardCaller(shard, 2, 2), InvalidArgument);
   CHECK_THROWS_AS(ShardCaller(shard, 0, 2, 0), InvalidArgument);
   CHECK_THROWS_AS(ShardCaller(shard, 0, 1u << 20), InvalidArgument);
