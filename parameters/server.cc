@@ -14,6 +14,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,7 @@ namespace {
 
 constexpr Duration kShareTime = std::chrono::seconds(2);  // for passing memory to a worker
 constexpr Duration kSnapshotLook = std::chrono::milliseconds(10);
+constexpr Duration kAcceptNap = std::chrono::milliseconds(1);
 constexpr int kRequestsPerTurn = 64;  // of one connection, before the others have theirs
 constexpr int kTurnsPerPoll = 64;     // while busy: sockets are looked at once in so many turns
 
@@ -300,7 +302,7 @@ class ParameterServer::State {
   void accept() {
     for (Acceptor& listener : listeners_) {
       const bool shares = listener.address().kind == Address::Kind::unix_abstract;
-      while (auto peer = listener.accept_now()) {
+      while (auto peer = accept_now(listener)) {
         try {
           Client client{.pipe = make_server_pipe(std::move(peer->socket), shares, deadline_after(kShareTime)),
                         .shares_memory = shares};
@@ -311,6 +313,19 @@ class ParameterServer::State {
           log_.warning(std::string("cannot serve a worker: ") + error.what());
         }
       }
+    }
+  }
+
+  // Without descriptors for another connection, those that there are live on.
+  std::optional<Peer> accept_now(Acceptor& listener) {
+    try {
+      return listener.accept_now();
+    } catch (const Internal& error) {
+      if (!std::exchange(is_accept_told_, true)) {
+        log_.error(std::string("accepts no more connections for now: ") + error.what());
+      }
+      std::this_thread::sleep_for(kAcceptNap);  // the listener stays readable
+      return std::nullopt;
     }
   }
 
@@ -726,6 +741,7 @@ class ParameterServer::State {
   int sharing_ = 0;  // clients that share memory
   std::vector<Lost> lost_;
   Snapshot snapshot_;
+  bool is_accept_told_ = false;
   bool is_snapshot_own_ = false;  // it was due, nobody has asked for it
   Deadline next_snapshot_ = Deadline::max();
   std::atomic<bool> stops_{false};

@@ -1,5 +1,7 @@
 // Peers that know the job's key and do not keep to the protocol: the server drops them, says so once, and serves on.
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -69,6 +71,9 @@ class AttackedServer {
     const ServerPlace place = ServerPlace::parse(store_.get(ps_keys::place(0, 1), deadline_after(kLong)));
     return connect_authenticated(Address::parse(shares_memory_ ? place.local : place.remote), key_, Purpose::parameters,
                                  1, deadline_after(kLong));
+  }
+  Address remote() {
+    return Address::parse(ServerPlace::parse(store_.get(ps_keys::place(0, 1), deadline_after(kLong))).remote);
   }
   std::unique_ptr<Pipe> connect_pipe() {
     return make_worker_pipe(connect(), shares_memory_, kOversubscribedPolicy, deadline_after(kLong));
@@ -270,7 +275,7 @@ TEST_CASE("a worker that reads no answers costs nothing") {
   CHECK(server.serves());
   std::this_thread::sleep_for(5ms);
   const Duration before = server.cpu_time();
-  std::this_thread::sleep_for(100ms);
+  std::this_thread::sleep_for(50ms);
   CHECK(server.cpu_time() - before < 10ms);
   CHECK(server.serves());
 }
@@ -296,7 +301,7 @@ TEST_CASE("a worker that waits for others costs nothing") {
   CHECK(server.serves());
   std::this_thread::sleep_for(5ms);
   const Duration before = server.cpu_time();
-  std::this_thread::sleep_for(100ms);
+  std::this_thread::sleep_for(50ms);
   CHECK(server.cpu_time() - before < 10ms);
 }
 
@@ -340,6 +345,30 @@ TEST_CASE("connections that end in the middle of a frame, or never say anything,
   const Deadline deadline = deadline_after(kLong);
   while (descriptors() > before && Clock::now() < deadline) CHECK(server.serves());
   CHECK(descriptors() <= before);
+}
+
+TEST_CASE("a server that has no descriptor left for a connection serves those that it has") {
+  const CapturedStderr captured;
+  {
+    AttackedServer server(false);
+    const Address address = server.remote();
+    sockaddr_in to{.sin_family = AF_INET, .sin_port = htons(address.port), .sin_addr = {}, .sin_zero = {}};
+    REQUIRE(inet_pton(AF_INET, address.host.c_str(), &to.sin_addr) == 1);
+    rlimit limit{};
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    const FileDescriptor last(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const rlimit none_left{.rlim_cur = static_cast<rlim_t>(last.get()) + 1, .rlim_max = limit.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &none_left) == 0);
+    CHECK(::connect(last.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
+    for (int i = 0; i < 10; ++i) CHECK(server.serves());
+    const Duration before = server.cpu_time();
+    std::this_thread::sleep_for(50ms);
+    CHECK(server.cpu_time() - before < 15ms);
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    const auto pipe = server.connect_pipe();
+    CHECK(server.serves());
+  }
+  CHECK(captured.count("accepts no more connections") == 1);
 }
 
 TEST_CASE("a snapshot whose worker has gone keeps no other from being made") {
