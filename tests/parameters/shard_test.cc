@@ -119,9 +119,9 @@ TEST_CASE("a worker that has come again replaces the earlier one") {
   CHECK_THROWS_AS(ShardCaller(shard, 2, 2), InvalidArgument);
   CHECK_THROWS_AS(ShardCaller(shard, 0, 2, 0), InvalidArgument);
   CHECK_THROWS_AS(ShardCaller(shard, 0, 1u << 20), InvalidArgument);
-  PsRequest stranger = second.header(PsOp::pull, table, 0);
-  stranger.worker = 77;
-  CHECK_THROWS_AS(apply_to(shard, stranger), InvalidArgument);
+  PsRequest unknown = second.header(PsOp::pull, table, 0);
+  unknown.worker = 77;
+  CHECK_THROWS_AS(apply_to(shard, unknown), InvalidArgument);
 }
 
 TEST_CASE("pulls wait for workers that are too far behind, and only for those") {
