@@ -473,9 +473,13 @@ class ParameterServer::State {
     const auto own = holdings_.find(options_.server);
     if (snapshot_.child > 0 || snapshot_.error || options_.snapshot.empty() || own == holdings_.end()) return;
     if (own->second.role != Role::first) return;
-    snapshot_ = {
-        .child = start_snapshot(own->second.shard, options_.snapshot), .folder = options_.snapshot, .error = {}};
-    is_snapshot_own_ = true;
+    try {
+      snapshot_ = {
+          .child = start_snapshot(own->second.shard, options_.snapshot), .folder = options_.snapshot, .error = {}};
+      is_snapshot_own_ = true;
+    } catch (const Unsupported& error) {
+      log_.error(error.what());
+    }
   }
 
   void reap() {

@@ -110,7 +110,7 @@ pid_t start_snapshot(const Shard& shard, const std::string& folder) {
   std::error_code ignored;
   std::filesystem::create_directories(folder, ignored);
   const pid_t child = fork();
-  if (child < 0) throw Internal("cannot start a process for a snapshot: " + error_text(errno));
+  if (child < 0) throw Unsupported("cannot start a process for a snapshot: " + error_text(errno));
   if (child > 0) return child;
   const bool written = write_file(shard, unfinished) && rename(unfinished.c_str(), path.c_str()) == 0;
   _exit(written ? 0 : std::clamp(errno, 1, 255));

@@ -187,7 +187,8 @@ TEST_CASE("requests that mean nothing are answered, and the connection lives on"
   put_frame(*pipe, {.op = PsOp::pull, .incarnation = 1, .worker = 1});
   const auto invalid = static_cast<std::uint32_t>(StatusCode::invalid_argument);
   const auto aborted = static_cast<std::uint32_t>(StatusCode::aborted);
-  for (const std::uint32_t expected : {invalid, 0u, invalid, invalid, aborted, invalid, 0u}) {
+  const auto unsupported = static_cast<std::uint32_t>(StatusCode::unsupported);  // ask another server
+  for (const std::uint32_t expected : {invalid, 0u, invalid, unsupported, aborted, invalid, 0u}) {
     const Deadline deadline = deadline_after(kLong);
     std::span<const std::byte> input;
     while ((input = pipe->input()).size() < kPsHeaderBytes && Clock::now() < deadline) pipe->wait(deadline);
