@@ -123,6 +123,15 @@ class ParameterClient::State {
     for (const auto& link : links) link->progress();
   }
 
+  void progress_or_end() {
+    try {
+      progress();
+    } catch (const Error& error) {
+      end(error.status());
+      throw;
+    }
+  }
+
   // A connection is lost for good: so is the client.
   void end(const Status& reason) {
     if (ended.ok()) ended = reason;
@@ -138,12 +147,7 @@ class ParameterClient::State {
       {
         const MutexLock lock(mutex);
         check();
-        try {
-          progress();
-        } catch (const Error& error) {
-          end(error.status());
-          throw;
-        }
+        progress_or_end();
         if (done()) return true;
         for (const auto& link : links) {
           if (!link->is_idle() && awaited == nullptr) awaited = link.get();
@@ -271,7 +275,7 @@ void ParameterClient::Link::open_last(Deadline deadline) {
 }
 
 void ParameterClient::Link::reconnect() {
-  connect(deadline_after(state_.options.patience));
+  connect(deadline_after(state_.options.start_timeout));
   while (!unanswered_.empty()) {
     unsent_.push_front(std::move(unanswered_.back()));
     unanswered_.pop_back();
@@ -504,13 +508,8 @@ ParameterClient::CallReference ParameterClient::State::start(int table, PsOp op,
   } else {
     prototype.rows.values = rows.keys.size() * spec.width;
   }
-  try {
-    deal(std::move(prototype), call->own_keys.empty() ? rows.keys : call->own_keys);
-    progress();
-  } catch (const Error& error) {
-    end(error.status());
-    throw;
-  }
+  deal(std::move(prototype), call->own_keys.empty() ? rows.keys : call->own_keys);
+  progress_or_end();
   return call;
 }
 
@@ -540,7 +539,7 @@ void ParameterClient::State::wait_for(const CallReference& call, Deadline deadli
 
 ParameterClient::ParameterClient(const WorkerOptions& options, const Store& store, const JobKey& key, const Log& log)
     : state_(std::make_unique<State>(options, store, key, log)) {
-  const Deadline deadline = deadline_after(options.patience);
+  const Deadline deadline = deadline_after(options.start_timeout);
   for (int server = 0; server < options.servers; ++server) {
     state_->links.push_back(std::make_unique<Link>(*state_, server));
     state_->links.back()->connect(deadline);
@@ -551,6 +550,10 @@ ParameterClient::~ParameterClient() = default;
 
 int ParameterClient::open(const TableSpec& spec) {
   check_table_spec(spec);
+  if (state_->options.copies > 1 && !spec.dense && spec.rows > 0) {
+    throw InvalidArgument("table '" + spec.name +
+                          "': a limit of rows is not supported with two copies of a shard (HVD_SERVER_COPIES)");
+  }
   const MutexLock lock(state_->mutex);
   state_->check();
   for (std::size_t i = 0; i < state_->tables.size(); ++i) {
@@ -562,7 +565,7 @@ int ParameterClient::open(const TableSpec& spec) {
   }
   state_->tables.push_back(spec);
   try {
-    for (const auto& link : state_->links) link->open_last(deadline_after(state_->options.patience));
+    for (const auto& link : state_->links) link->open_last(deadline_after(state_->options.start_timeout));
   } catch (...) {
     state_->tables.pop_back();
     throw;
@@ -601,7 +604,7 @@ bool ParameterClient::wait(const CallReference& call, Deadline deadline) {
 
 bool ParameterClient::is_done(const CallReference& call) {
   const MutexLock lock(state_->mutex);
-  if (call->unanswered > 0 && state_->ended.ok()) state_->progress();
+  if (call->unanswered > 0 && state_->ended.ok()) state_->progress_or_end();
   return call->unanswered == 0;
 }
 
@@ -625,7 +628,7 @@ void ParameterClient::advance_clock() {
   for (const auto& link : state_->links) {
     link->submit({.request = {.op = PsOp::clock, .clock = state_->clock}, .call = nullptr});
   }
-  state_->progress();
+  state_->progress_or_end();
 }
 
 std::uint32_t ParameterClient::clock() const {

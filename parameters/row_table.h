@@ -44,7 +44,7 @@ class RowTable {
 
  private:
   static constexpr std::uint32_t kNone = 0xffffffff;
-  static constexpr std::size_t kSlabBytes = std::size_t{1} << 20;
+  static constexpr std::size_t kSlabBytes = std::size_t{64} << 10;
   struct Free {
     void operator()(std::byte* slab) const;
   };

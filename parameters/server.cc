@@ -91,7 +91,7 @@ struct Holding {
 struct Snapshot {
   pid_t child = -1;
   std::string folder;
-  std::optional<int> error{};  // once it has ended: 0, or an errno value
+  std::optional<std::string> failure{};  // once it has ended: empty, or why there is none
 };
 
 }  // namespace
@@ -182,7 +182,7 @@ class ParameterServer::State {
     if (has_copy && !is_first_start) return;
     Holding& own = holdings_.try_emplace(options_.server, number, shards(), options_.memory, Role::first).first->second;
     if (has_copy) {
-      own.opens = deadline_after(options_.patience);
+      own.opens = deadline_after(options_.start_timeout);
       copy_to_other(own);
     } else if (!is_first_start && has_snapshot(options_.snapshot)) {
       restore_snapshot(own.shard, options_.snapshot);
@@ -334,7 +334,7 @@ class ParameterServer::State {
     clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(i));
     if (client.shares_memory) --sharing_;
     if (client.is_answering) {
-      snapshot_.error.reset();
+      snapshot_.failure.reset();
       is_snapshot_own_ = snapshot_.child > 0;  // nobody else will take note of its end
     }
     return client;
@@ -361,12 +361,12 @@ class ParameterServer::State {
 
   // ---- Waiting
 
-  bool is_crowded() const { return sharing_ + 1 > cpus_; }
+  bool is_oversubscribed() const { return sharing_ + 1 > cpus_; }
 
   // Turns without a request before it sleeps: some tens of microseconds where it has a core, else a few yields.
-  int idle_limit() const { return sharing_ == 0 ? 0 : is_crowded() ? 32 : 1024; }
+  int idle_limit() const { return sharing_ == 0 ? 0 : is_oversubscribed() ? 32 : 1024; }
 
-  void rest() const { is_crowded() ? static_cast<void>(sched_yield()) : cpu_relax(); }
+  void rest() const { is_oversubscribed() ? static_cast<void>(sched_yield()) : cpu_relax(); }
 
   void sleep() {
     for (Client& client : clients_) client.pipe->is_to_sleep(true);
@@ -471,11 +471,11 @@ class ParameterServer::State {
 
   void write_own_snapshot() {
     const auto own = holdings_.find(options_.server);
-    if (snapshot_.child > 0 || snapshot_.error || options_.snapshot.empty() || own == holdings_.end()) return;
+    if (snapshot_.child > 0 || snapshot_.failure || options_.snapshot.empty() || own == holdings_.end()) return;
     if (own->second.role != Role::first) return;
     try {
       snapshot_ = {
-          .child = start_snapshot(own->second.shard, options_.snapshot), .folder = options_.snapshot, .error = {}};
+          .child = start_snapshot(own->second.shard, options_.snapshot), .folder = options_.snapshot, .failure = {}};
       is_snapshot_own_ = true;
     } catch (const Unsupported& error) {
       log_.error(error.what());
@@ -484,14 +484,18 @@ class ParameterServer::State {
 
   void reap() {
     int status = 0;
-    if (waitpid(snapshot_.child, &status, WNOHANG) == 0) return;
-    snapshot_.child = -1;
-    snapshot_.error = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+    const pid_t ended = waitpid(snapshot_.child, &status, WNOHANG);
+    if (ended == 0) return;
+    snapshot_.child = kNone;
+    snapshot_.failure = ended < 0             ? error_text(errno)
+                        : WIFSIGNALED(status) ? "its process was killed by signal " + std::to_string(WTERMSIG(status))
+                        : WEXITSTATUS(status) != 0 ? error_text(WEXITSTATUS(status))
+                                                   : "";
     if (!std::exchange(is_snapshot_own_, false)) return;
-    if (*snapshot_.error != 0) {
-      log_.error("the snapshot in " + snapshot_.folder + " has failed: " + error_text(*snapshot_.error));
+    if (!snapshot_.failure->empty()) {
+      log_.error("the snapshot in " + snapshot_.folder + " has failed: " + *snapshot_.failure);
     }
-    snapshot_.error.reset();
+    snapshot_.failure.reset();
   }
 
   static std::string folder_in(std::span<const std::byte> payload) {
@@ -503,17 +507,17 @@ class ParameterServer::State {
   // Answered when the child has written the file. A second request waits until then, and has its own child.
   bool answer_snapshot(Client& client, Holding& holding, const PsRequest& request, std::span<const std::byte> payload) {
     if (!client.is_answering) {
-      if (snapshot_.child > 0 || snapshot_.error) return wait_for_others(client);
+      if (snapshot_.child > 0 || snapshot_.failure) return wait_for_others(client);
       snapshot_ = {
-          .child = start_snapshot(holding.shard, folder_in(payload)), .folder = folder_in(payload), .error = {}};
+          .child = start_snapshot(holding.shard, folder_in(payload)), .folder = folder_in(payload), .failure = {}};
       client.is_answering = true;
     }
-    if (!snapshot_.error) return wait_for_others(client);
-    const Internal failure("the snapshot in " + snapshot_.folder + " has failed: " + error_text(*snapshot_.error));
-    if (!(*snapshot_.error == 0 ? answer_plainly(client, request) : answer_error(client, request, failure)))
-      return false;
+    if (!snapshot_.failure) return wait_for_others(client);
+    const std::string text = "the snapshot in " + snapshot_.folder + " has failed: " + *snapshot_.failure;
+    const bool is_written = snapshot_.failure->empty();
+    if (!(is_written ? answer_plainly(client, request) : answer_error(client, request, Internal(text)))) return false;
     client.is_answering = false;
-    snapshot_.error.reset();
+    snapshot_.failure.reset();
     return true;
   }
 

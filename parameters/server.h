@@ -41,11 +41,11 @@ struct ServerPlace {
 struct ServerOptions {
   int server = 0;
   int servers = 1;
-  int copies = 1;           // of each shard: 1 or 2
-  std::size_t memory = 0;   // limit in bytes; 0: none
-  std::string snapshot{};   // a folder: of snapshots at intervals, and for a server that is started again; empty: none
-  Duration interval{};      // of snapshots; zero: none
-  Duration patience = 30s;  // for the other server of a shard, at the start
+  int copies = 1;          // of each shard: 1 or 2
+  std::size_t memory = 0;  // limit in bytes; 0: none
+  std::string snapshot{};  // a folder: of snapshots at intervals, and for a server that is started again; empty: none
+  Duration interval{};     // of snapshots; zero: none
+  Duration start_timeout = 30s;    // for the other server of a shard, at the start
   Duration lease = kDefaultLease;  // how long a worker's connection may be broken
   Duration stall_warning = 60s;    // until a worker that keeps others waiting is named; zero: never
   bool shares_memory = true;

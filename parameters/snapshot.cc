@@ -1,6 +1,7 @@
 #include "parameters/snapshot.h"
 
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -112,6 +113,7 @@ pid_t start_snapshot(const Shard& shard, const std::string& folder) {
   const pid_t child = fork();
   if (child < 0) throw Unsupported("cannot start a process for a snapshot: " + error_text(errno));
   if (child > 0) return child;
+  syscall(SYS_close_range, 3u, ~0u, 0u);  // connections and listeners end with the server
   const bool written = write_file(shard, unfinished) && rename(unfinished.c_str(), path.c_str()) == 0;
   _exit(written ? 0 : std::clamp(errno, 1, 255));
 }

@@ -1,5 +1,6 @@
 #include "parameters/table_spec.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/base/error.h"
@@ -16,7 +17,9 @@ void require_spec(bool holds, const TableSpec& spec, const char* what) {
 
 void check_table_spec(const TableSpec& spec) {
   const OptimizerSpec& o = spec.optimizer;
-  require_spec(!spec.name.empty() && spec.name.size() <= kMaxTableName, spec, "a name has 1 to 256 bytes");
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' '; };
+  require_spec(!spec.name.empty() && spec.name.size() <= kMaxTableName && std::ranges::none_of(spec.name, is_control),
+               spec, "a name has 1 to 256 bytes, and no control characters");
   require_spec(spec.width >= 1 && spec.width <= kMaxWidth, spec, "a row has 1 to 65536 values");
   require_spec(!spec.dense || (spec.rows > 0 && spec.rows <= kMaxDenseRows), spec, "a dense table has 1 to 2^40 rows");
   for (const float value : {o.learning_rate, o.momentum, o.weight_decay, o.beta1, o.beta2, o.epsilon, o.accumulator,

@@ -41,7 +41,7 @@ class AttackedServer {
     server_ = std::make_unique<ParameterServer>(options, store_, key_, log_);
     thread_ = start_thread("server", [this] { server_->run(); });
     const WorkerOptions of_worker{.workers = 2,
-                                  .patience = 20s,
+                                  .start_timeout = 20s,
                                   .shares_memory = shares_memory,
                                   .host_key = "here",
                                   .wait = kOversubscribedPolicy};

@@ -55,7 +55,7 @@ class Servers {
                                 .workers = workers,
                                 .servers = servers_,
                                 .copies = copies,
-                                .patience = 20s,
+                                .start_timeout = 20s,
                                 .shares_memory = shares_memory_,
                                 .host_key = "here",
                                 .wait = kOversubscribedPolicy};
@@ -100,7 +100,7 @@ void pushed(ParameterClient& worker, int table, const std::vector<std::uint64_t>
   }
 }
 
-constexpr Duration kPatience = 20s;
+constexpr Duration kTestTimeout = 20s;
 
 class TemporaryFolder {
  public:
@@ -136,7 +136,7 @@ TEST_CASE("rows are what was pushed to them") {
   pushed(*worker, table, keys, gradients);
   const std::vector<float> rows = pulled(*worker, table, {42, 7, 5});
   CHECK(rows == std::vector<float>{13, 14, 15, 1 + 16, 2 + 17, 3 + 18, 0, 0, 0});
-  worker->leave(deadline_after(kPatience));
+  worker->leave(deadline_after(kTestTimeout));
 }
 
 TEST_CASE("calls overlap, and large ones go in parts") {
@@ -150,9 +150,9 @@ TEST_CASE("calls overlap, and large ones go in parts") {
   std::vector<ParameterClient::CallReference> calls;
   for (int i = 0; i < 4; ++i) calls.push_back(worker->push(table, {.keys = keys, .gradients = ones.data()}));
   calls.push_back(worker->pull(table, {.keys = keys, .rows = rows.data()}));
-  for (const auto& call : calls) REQUIRE(worker->wait(call, deadline_after(kPatience)));
+  for (const auto& call : calls) REQUIRE(worker->wait(call, deadline_after(kTestTimeout)));
   CHECK(std::ranges::all_of(rows, [](float value) { return value == 4.0f; }));
-  worker->leave(deadline_after(kPatience));
+  worker->leave(deadline_after(kTestTimeout));
 }
 
 TEST_CASE("a dense table is pulled and pushed whole") {
@@ -166,9 +166,9 @@ TEST_CASE("a dense table is pulled and pushed whole") {
   std::vector<float> gradients(6500), rows(6500);
   std::iota(gradients.begin(), gradients.end(), 0.0f);
   const RowsCall whole{.is_whole = true, .gradients = gradients.data(), .rows = rows.data(), .values = rows.size()};
-  REQUIRE(worker->wait(worker->push_pull(table, whole), deadline_after(kPatience)));
+  REQUIRE(worker->wait(worker->push_pull(table, whole), deadline_after(kTestTimeout)));
   for (std::size_t i = 0; i < rows.size(); ++i) REQUIRE(rows[i] == -0.5f * gradients[i]);
-  worker->leave(deadline_after(kPatience));
+  worker->leave(deadline_after(kTestTimeout));
 }
 
 TEST_CASE("a synchronous table adds up in the order of workers, and waits for all") {
@@ -193,7 +193,7 @@ TEST_CASE("a synchronous table adds up in the order of workers, and waits for al
         const auto rows = pulled(*worker, table, keys);
         seen[static_cast<std::size_t>(w)].insert(seen[static_cast<std::size_t>(w)].end(), rows.begin(), rows.end());
       }
-      worker->leave(deadline_after(kPatience));
+      worker->leave(deadline_after(kTestTimeout));
     });
   }
   for (auto& thread : threads) thread.join();
@@ -220,18 +220,18 @@ TEST_CASE("a worker is at most as far ahead as its table allows") {
   std::vector<float> row(1);
   for (int clock = 0; clock < 2; ++clock) {
     fast->advance_clock();
-    CHECK(fast->wait(fast->pull(table, {.keys = keys, .rows = row.data()}), deadline_after(kPatience)));
+    CHECK(fast->wait(fast->pull(table, {.keys = keys, .rows = row.data()}), deadline_after(kTestTimeout)));
   }
   fast->advance_clock();
   const auto waiting = fast->pull(table, {.keys = keys, .rows = row.data()});
   CHECK_FALSE(fast->wait(waiting, deadline_after(50ms)));
   slow->advance_clock();
-  CHECK(fast->wait(waiting, deadline_after(kPatience)));
+  CHECK(fast->wait(waiting, deadline_after(kTestTimeout)));
   CHECK(fast->min_clock() == 1);
-  slow->leave(deadline_after(kPatience));  // nobody waits for it any longer
+  slow->leave(deadline_after(kTestTimeout));  // nobody waits for it any longer
   for (int clock = 0; clock < 5; ++clock) fast->advance_clock();
-  CHECK(fast->wait(fast->pull(table, {.keys = keys, .rows = row.data()}), deadline_after(kPatience)));
-  fast->leave(deadline_after(kPatience));
+  CHECK(fast->wait(fast->pull(table, {.keys = keys, .rows = row.data()}), deadline_after(kTestTimeout)));
+  fast->leave(deadline_after(kTestTimeout));
 }
 
 TEST_CASE("workers that disagree about a table are told") {
@@ -262,7 +262,7 @@ TEST_CASE("a full server refuses rows, and serves on") {
   CHECK(why.find("'full' is full") != std::string::npos);
   CHECK(why.find("HVD_SERVER_MEMORY") != std::string::npos);
   CHECK(pulled(*worker, table, {0})[0] == 1.0f);
-  worker->leave(deadline_after(kPatience));
+  worker->leave(deadline_after(kTestTimeout));
 }
 
 TEST_CASE("a server that starts again has its snapshot, and applies what it has not, once") {
@@ -275,7 +275,7 @@ TEST_CASE("a server that starts again has its snapshot, and applies what it has 
   std::iota(keys.begin(), keys.end(), std::uint64_t{0});
   const std::vector<float> gradients(keys.size() * 4, 0.5f);
   pushed(*worker, table, keys, gradients);
-  worker->snapshot(folder.path(), deadline_after(kPatience));
+  worker->snapshot(folder.path(), deadline_after(kTestTimeout));
   const auto before = pulled(*worker, table, keys);
   job.stop(1);
   job.start(1, options);
@@ -287,9 +287,9 @@ TEST_CASE("a server that starts again has its snapshot, and applies what it has 
   Servers other(3);
   const auto restored = other.worker(0, 1);
   const int same = restored->open(sparse("kept", 4, {.rule = UpdateRule::adam, .learning_rate = 0.5f}));
-  restored->restore(folder.path(), deadline_after(kPatience));
+  restored->restore(folder.path(), deadline_after(kTestTimeout));
   CHECK(pulled(*restored, same, keys) == before);
-  CHECK(code_of([&] { restored->restore("/nowhere", deadline_after(kPatience)); }) == StatusCode::invalid_argument);
+  CHECK(code_of([&] { restored->restore("/nowhere", deadline_after(kTestTimeout)); }) == StatusCode::invalid_argument);
 }
 
 // Of a shard, as the server says that answers for it.
@@ -332,7 +332,7 @@ TEST_CASE("with two copies a lost server's rows are there, and a new one gets th
     REQUIRE(await_copies(*worker, count));
     CHECK(pulled(*worker, table, keys) == alone);
   }
-  worker->leave(deadline_after(kPatience));
+  worker->leave(deadline_after(kTestTimeout));
 }
 
 TEST_CASE("a server that has lost its rows says so") {
