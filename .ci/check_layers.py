@@ -147,7 +147,7 @@ def find_circle(edges):
 def main():
     faults = []
     edges = {}
-    for top in ("include", "core", "ops", "bindings", "launcher", "simulation", "tools"):
+    for top in ("include", "core", "ops", "parameters", "bindings", "launcher", "simulation", "tools"):
         for file in sorted(path for path in (ROOT / top).rglob("*") if path.suffix in {".h", ".hpp", ".cc"}):
             path = file.relative_to(ROOT).as_posix()
             text = file.read_text(encoding="utf-8")

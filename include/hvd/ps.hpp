@@ -1,0 +1,197 @@
+// Tables on parameter servers in C++, over hvd_ps.h:
+//
+//   hvd::Session session;
+//   hvd::ps::Servers servers;
+//   hvd::ps::Table table = servers.open({.name = "words", .width = 64, .rule = HVD_PS_ADAGRAD});
+//   table.pull(keys, rows);                                // spans of keys, and of width values for each
+//   hvd::ps::Call pushed = table.push_async(keys, gradients);
+//   servers.clock();
+//
+// docs/parameter-server.md says what tables are. A Call waits in its destructor; the memory given must stay valid until
+// then. A server's process calls hvd::ps::serve() instead of joining the job.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "hvd/error.hpp"
+#include "hvd_ps.h"
+
+namespace hvd {
+inline namespace v1 {
+namespace ps {
+
+// Serves until all workers have left, or SIGTERM.
+inline void serve() { detail::check(hvd_ps_serve()); }
+
+// As hvd_ps_table.
+struct TableOptions {
+  std::string name;
+  bool dense = false;
+  hvd_ps_consistency consistency = HVD_PS_ASYNCHRONOUS;
+  std::int64_t rows = 0;
+  std::int32_t width = 1;
+  std::int32_t bound = 0;
+  bool average = false;
+  hvd_ps_rule rule = HVD_PS_SGD;
+  bool row_wise = false;
+  bool nesterov = false;
+  float learning_rate = 0.01f, momentum = 0, weight_decay = 0, beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
+  float accumulator = 0, beta = 1, l1 = 0, l2 = 0;
+  hvd_ps_initializer initializer = HVD_PS_CONSTANT;
+  float a = 0, b = 0;
+  bool filled = false;
+  std::uint64_t seed = 0;
+};
+
+// A pull or push in progress. Movable; used by one thread at a time. The destructor waits.
+class [[nodiscard]] Call {
+ public:
+  explicit Call(hvd_ps_work* work) : work_(work) {}
+  Call(Call&& other) noexcept : work_(std::exchange(other.work_, nullptr)) {}
+  Call& operator=(Call&& other) noexcept {
+    std::swap(work_, other.work_);
+    return *this;
+  }
+  ~Call() {
+    if (work_ == nullptr) return;
+    hvd_ps_work_wait(work_, -1);
+    hvd_ps_work_free(work_);
+  }
+
+  bool ready() const { return hvd_ps_work_poll(work_) != 0; }
+  // Throws the call's error.
+  void wait() const { detail::check(hvd_ps_work_wait(work_, -1)); }
+  // How many updates the table had had, on the server with the fewest. Once it is done.
+  std::uint64_t version() const { return hvd_ps_work_version(work_); }
+
+ private:
+  hvd_ps_work* work_;
+};
+
+// A table that is open. Refers to its Servers, which outlive it. A call without keys is of the whole of a dense table.
+class Table {
+ public:
+  Table(hvd_ps* servers, std::int32_t number, std::int32_t width) : ps_(servers), number_(number), width_(width) {}
+
+  using Keys = std::span<const std::uint64_t>;
+
+  void pull(Keys keys, std::span<float> rows) const {
+    require(keys, rows.size());
+    detail::check(hvd_ps_pull(ps_, number_, keys.data(), keys.size(), rows.data(), nullptr));
+  }
+  void push(Keys keys, std::span<const float> gradients) const {
+    require(keys, gradients.size());
+    detail::check(hvd_ps_push(ps_, number_, keys.data(), keys.size(), gradients.data(), nullptr));
+  }
+  void push_pull(Keys keys, std::span<const float> gradients, std::span<float> rows) const {
+    require(keys, gradients.size());
+    require(keys, rows.size());
+    detail::check(hvd_ps_push_pull(ps_, number_, keys.data(), keys.size(), gradients.data(), rows.data(), nullptr));
+  }
+  Call pull_async(Keys keys, std::span<float> rows) const {
+    require(keys, rows.size());
+    hvd_ps_work* work = nullptr;
+    detail::check(hvd_ps_pull(ps_, number_, keys.data(), keys.size(), rows.data(), &work));
+    return Call(work);
+  }
+  Call push_async(Keys keys, std::span<const float> gradients) const {
+    require(keys, gradients.size());
+    hvd_ps_work* work = nullptr;
+    detail::check(hvd_ps_push(ps_, number_, keys.data(), keys.size(), gradients.data(), &work));
+    return Call(work);
+  }
+
+  void fill(std::span<const float> values) const {
+    detail::check(hvd_ps_fill(ps_, number_, values.data(), values.size()));
+  }
+  void pull(std::span<float> values) const {
+    detail::check(hvd_ps_pull(ps_, number_, nullptr, values.size(), values.data(), nullptr));
+  }
+  void push(std::span<const float> gradients) const {
+    detail::check(hvd_ps_push(ps_, number_, nullptr, gradients.size(), gradients.data(), nullptr));
+  }
+
+  void set_learning_rate(float rate) const { detail::check(hvd_ps_set_learning_rate(ps_, number_, rate)); }
+
+ private:
+  void require(Keys keys, std::size_t values) const {
+    if (values == keys.size() * static_cast<std::size_t>(width_)) return;
+    throw InvalidArgument(std::to_string(values) + " values for " + std::to_string(keys.size()) + " rows of " +
+                          std::to_string(width_));
+  }
+
+  hvd_ps* ps_;
+  std::int32_t number_;
+  std::int32_t width_;
+};
+
+// This worker's connections with all servers of its job. The destructor leaves without a word, as after an error:
+// close() is the end of a worker that has done its part.
+class Servers {
+ public:
+  Servers() {
+    hvd_ps* ps = nullptr;
+    detail::check(hvd_ps_connect(&ps));
+    ps_.reset(ps);
+  }
+
+  Table open(const TableOptions& o) const {
+    hvd_ps_table table = HVD_PS_TABLE_INIT;
+    table.name = o.name.c_str();
+    table.dense = o.dense ? 1 : 0;
+    table.consistency = o.consistency;
+    table.rows = o.rows;
+    table.width = o.width;
+    table.bound = o.bound;
+    table.average = o.average ? 1 : 0;
+    table.rule = o.rule;
+    table.row_wise = o.row_wise ? 1 : 0;
+    table.nesterov = o.nesterov ? 1 : 0;
+    table.learning_rate = o.learning_rate;
+    table.momentum = o.momentum;
+    table.weight_decay = o.weight_decay;
+    table.beta1 = o.beta1;
+    table.beta2 = o.beta2;
+    table.epsilon = o.epsilon;
+    table.accumulator = o.accumulator;
+    table.beta = o.beta;
+    table.l1 = o.l1;
+    table.l2 = o.l2;
+    table.initializer = o.initializer;
+    table.a = o.a;
+    table.b = o.b;
+    table.filled = o.filled ? 1 : 0;
+    table.seed = o.seed;
+    std::int32_t number = 0;
+    detail::check(hvd_ps_open(ps_.get(), &table, &number));
+    return {ps_.get(), number, o.width};
+  }
+
+  void clock() const { detail::check(hvd_ps_clock(ps_.get())); }
+  // Waits for all calls of this worker.
+  void flush() const { detail::check(hvd_ps_flush(ps_.get(), -1)); }
+  void snapshot(const std::string& folder) const { detail::check(hvd_ps_snapshot(ps_.get(), folder.c_str())); }
+  void restore(const std::string& folder) const { detail::check(hvd_ps_restore(ps_.get(), folder.c_str())); }
+  // Lines "<server> <table> <what> <number>".
+  std::string stats() const {
+    const char* text = nullptr;
+    detail::check(hvd_ps_stats(ps_.get(), &text));
+    return text;
+  }
+  void close() { detail::check(hvd_ps_close(ps_.release())); }
+
+ private:
+  struct Abandon {
+    void operator()(hvd_ps* ps) const { hvd_ps_abandon(ps); }
+  };
+  std::unique_ptr<hvd_ps, Abandon> ps_;
+};
+
+}  // namespace ps
+}  // namespace v1
+}  // namespace hvd
