@@ -92,7 +92,9 @@ def main() -> None:
     total = hvd.allreduce(expected, op=hvd.Sum)
     rows = table.pull(np.arange(KEYS))
     wrong = int((rows != total[:, None]).any(axis=1).sum())
-    waits = [max((end - begin for begin, end in calls if end > at and begin < at + 3), default=0.0) for at in kill_times]
+    waits = [
+        max((end - begin for begin, end in calls if end > at and begin < at + 3), default=0.0) for at in kill_times
+    ]
     print(
         f"worker {hvd.rank()}: {len(calls)} pushes, {wrong} wrong rows, {len(waits)} kills, longest wait "
         f"{max(waits):.3f} s, median {statistics.median(waits):.3f} s",
