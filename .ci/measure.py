@@ -17,7 +17,7 @@ import sys
 from dataclasses import dataclass
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PRODUCT = ("include", "core", "ops", "bindings", "launcher", "simulation", "tools")
+PRODUCT = ("include", "core", "ops", "parameters", "bindings", "launcher", "simulation", "tools")
 MOST_METHODS, MOST_FIELDS = 25, 20
 
 NOISE = re.compile(

@@ -105,7 +105,7 @@ fingerprint() { find "$@" -type f -not -path '*/__pycache__/*' -print0 | sort -z
 
 install_hvd() {
   local stamp=.venv/.hvd-fingerprint log=build/python.log now
-  now=$(fingerprint CMakeLists.txt pyproject.toml README.md LICENSE include core ops bindings launcher simulation tools third_party \
+  now=$(fingerprint CMakeLists.txt pyproject.toml README.md LICENSE include core ops parameters bindings launcher simulation tools third_party \
     -not -path "$horovod/*")
   [ "$(cat "$stamp" 2> /dev/null)" = "$now" ] && return
   say "building hvd and installing it into .venv (the whole output is in $log)"

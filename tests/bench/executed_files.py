@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT / "tests/support"))
 
 import checkouts  # noqa: E402
 
-PRODUCT = ("include", "core", "ops", "bindings", "launcher")
+PRODUCT = ("include", "core", "ops", "parameters", "bindings", "launcher")
 JOBS = {"steady": {"HVD_SCHEDULE_LOCK": "0"}, "start": {}}
 PROGRAM = ROOT / "tests/bench/regression/one_gradient.cc"
 LAB = ROOT / "tests/support/netlab.sh"
