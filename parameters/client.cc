@@ -5,6 +5,7 @@
 #include <deque>
 #include <numeric>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -55,10 +56,10 @@ class ParameterClient::Link {
   // Opens the last of this process's tables at the server, once everything before is answered.
   void open_last(Deadline deadline);
   // To be sent by progress(), in order.
-  void submit(Message message);
+  void submit(Message&& message);
   // Sends what fits and takes the answers that have arrived. Throws PeerLost if the connection cannot be made again.
   void progress();
-  bool is_idle() const { return unsent_.empty() && unanswered_.empty(); }
+  bool is_idle() const { return messages_.empty(); }
   void wait(Deadline deadline) { pipe_->wait(deadline); }
   void close(const Status& reason);
   std::uint32_t min_clock() const { return min_clock_; }
@@ -68,12 +69,13 @@ class ParameterClient::Link {
   void reconnect();
   std::unique_ptr<Pipe> open_pipe(Deadline deadline);
   PsAnswer ask(Pipe& pipe, PsRequest request, std::span<const std::byte> payload, Deadline deadline);
-  bool send(Message& message);
+  bool send(const Message& message);
   std::size_t payload_bytes(const Message& message) const;
   void write_payload(const Message& message, std::byte* to) const;
   void take_answers();
   void take(const PsAnswer& answer, std::span<const std::byte> payload);
-  void finish(Message& message, Status status, std::uint64_t version);
+  void copy_rows(const Message& message, std::span<const std::byte> payload) const;
+  void finish(const Message& message, Status status, std::uint64_t version);
 
   // The server that is tried, or connected: that of the shard's number, or the next one, which has the copy.
   int tried() const;
@@ -83,7 +85,8 @@ class ParameterClient::Link {
   bool tries_copy_ = false;
   std::unique_ptr<Pipe> pipe_;
   std::vector<std::uint16_t> table_numbers_;  // of this process's tables at the server
-  std::deque<Message> unsent_, unanswered_;
+  std::deque<Message> messages_;              // that have no answer, in order
+  std::size_t sent_ = 0;                      // of them, the first ones
   std::uint64_t last_sequence_ = 0;
   std::uint64_t last_applied_ = 0;
   std::uint32_t min_clock_ = 0;
@@ -164,7 +167,7 @@ class ParameterClient::State {
   CallReference ask_all(PsOp op, int table, const Bytes& payload);
   void wait_for(const CallReference& call, Deadline deadline, const char* what);
   void deal(Message prototype, std::span<const std::uint64_t> keys);
-  void submit_range(Message& prototype, std::uint32_t server, std::uint32_t first, std::uint32_t count);
+  void submit_range(Message&& prototype, std::uint32_t server, std::uint32_t first, std::uint32_t count);
   std::uint32_t rows_per_message(const TableSpec& spec, PsOp op) const;
 };
 
@@ -276,20 +279,17 @@ void ParameterClient::Link::open_last(Deadline deadline) {
 
 void ParameterClient::Link::reconnect() {
   connect(deadline_after(state_.options.start_timeout));
-  while (!unanswered_.empty()) {
-    unsent_.push_front(std::move(unanswered_.back()));
-    unanswered_.pop_back();
-  }
+  sent_ = 0;
 }
 
-void ParameterClient::Link::submit(Message message) {
+void ParameterClient::Link::submit(Message&& message) {
   message.request.worker = static_cast<std::uint32_t>(state_.options.worker);
   message.request.incarnation = state_.incarnation;
   message.request.shard = static_cast<std::uint32_t>(server_);
   message.request.sequence = ++last_sequence_;
   if (message.request.op != PsOp::clock) message.request.clock = state_.clock;
   if (message.call) ++message.call->unanswered;
-  unsent_.push_back(std::move(message));
+  messages_.push_back(std::move(message));
 }
 
 std::size_t ParameterClient::Link::payload_bytes(const Message& message) const {
@@ -328,7 +328,7 @@ void ParameterClient::Link::write_payload(const Message& message, std::byte* to)
 }
 
 // False: there is no room yet.
-bool ParameterClient::Link::send(Message& message) {
+bool ParameterClient::Link::send(const Message& message) {
   const std::size_t bytes = payload_bytes(message);
   std::byte* const to = pipe_->room(ps_frame_bytes(bytes));
   if (to == nullptr) return false;
@@ -344,10 +344,7 @@ bool ParameterClient::Link::send(Message& message) {
 void ParameterClient::Link::progress() {
   if (is_idle()) return;
   try {
-    while (!unsent_.empty() && send(unsent_.front())) {
-      unanswered_.push_back(std::move(unsent_.front()));
-      unsent_.pop_front();
-    }
+    while (sent_ < messages_.size() && send(messages_[sent_])) ++sent_;
     pipe_->flush();
     take_answers();
   } catch (const PeerLost& error) {
@@ -370,39 +367,41 @@ void ParameterClient::Link::take_answers() {
 }
 
 void ParameterClient::Link::take(const PsAnswer& answer, std::span<const std::byte> payload) {
-  if (unanswered_.empty() || unanswered_.front().request.sequence != answer.sequence) {
+  if (sent_ == 0 || messages_.front().request.sequence != answer.sequence) {
     throw Internal("parameter server " + std::to_string(server_) + " has answered what was not asked");
   }
-  Message message = std::move(unanswered_.front());
-  unanswered_.pop_front();
+  const Message& message = messages_.front();
+  const std::string_view text(reinterpret_cast<const char*>(payload.data()), payload.size());
   if (answer.status != 0) {
-    std::string text(reinterpret_cast<const char*>(payload.data()), payload.size());
-    return finish(message, Status(static_cast<StatusCode>(answer.status), std::move(text)), 0);
+    finish(message, Status(static_cast<StatusCode>(answer.status), std::string(text)), 0);
+  } else {
+    if (is_numbered(message.request.op)) last_applied_ = message.request.sequence;
+    min_clock_ = answer.min_clock;
+    if (message.request.op == PsOp::stats && message.call) message.call->text->append(text);
+    if (message.rows.rows != nullptr) copy_rows(message, payload);
+    finish(message, Status(), answer.version);
   }
-  if (is_numbered(message.request.op)) last_applied_ = message.request.sequence;
-  min_clock_ = answer.min_clock;
-  if (message.request.op == PsOp::stats && message.call) {
-    message.call->text->append(reinterpret_cast<const char*>(payload.data()), payload.size());
-  }
-  if (message.rows.rows != nullptr) {
-    const std::size_t count = message.request.rows, width = state_.spec_of(message.table).width;
-    if (payload.size() != count * width * sizeof(float)) {
-      throw Internal("parameter server " + std::to_string(server_) + " has answered with rows of another size");
-    }
-    if (message.places.empty()) {
-      const std::size_t begin = message.first * width, there = std::min(count * width, message.rows.values - begin);
-      std::memcpy(message.rows.rows + begin, payload.data(), there * sizeof(float));
-    } else {
-      for (std::size_t i = 0; i < count; ++i) {
-        std::memcpy(message.rows.rows + message.places[i] * width, payload.data() + i * width * sizeof(float),
-                    width * sizeof(float));
-      }
-    }
-  }
-  finish(message, Status(), answer.version);
+  messages_.pop_front();
+  --sent_;
 }
 
-void ParameterClient::Link::finish(Message& message, Status status, std::uint64_t version) {
+void ParameterClient::Link::copy_rows(const Message& message, std::span<const std::byte> payload) const {
+  const std::size_t count = message.request.rows, width = state_.spec_of(message.table).width;
+  if (payload.size() != count * width * sizeof(float)) {
+    throw Internal("parameter server " + std::to_string(server_) + " has answered with rows of another size");
+  }
+  if (message.places.empty()) {
+    const std::size_t begin = message.first * width, there = std::min(count * width, message.rows.values - begin);
+    std::memcpy(message.rows.rows + begin, payload.data(), there * sizeof(float));
+    return;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    std::memcpy(message.rows.rows + message.places[i] * width, payload.data() + i * width * sizeof(float),
+                width * sizeof(float));
+  }
+}
+
+void ParameterClient::Link::finish(const Message& message, Status status, std::uint64_t version) {
   if (!message.call) {
     if (!status.ok() && state_.failure.ok()) state_.failure = std::move(status);
     return;
@@ -418,10 +417,9 @@ void ParameterClient::Link::finish(Message& message, Status status, std::uint64_
 }
 
 void ParameterClient::Link::close(const Status& reason) {
-  for (auto* queue : {&unanswered_, &unsent_}) {
-    for (Message& message : *queue) finish(message, reason, 0);
-    queue->clear();
-  }
+  for (const Message& message : messages_) finish(message, reason, 0);
+  messages_.clear();
+  sent_ = 0;
   pipe_.reset();
 }
 
@@ -434,9 +432,14 @@ std::uint32_t ParameterClient::State::rows_per_message(const TableSpec& spec, Ps
   return static_cast<std::uint32_t>(std::clamp<std::size_t>(rows, 1, kMaxPsRows));
 }
 
-void ParameterClient::State::submit_range(Message& prototype, std::uint32_t server, std::uint32_t first,
+void ParameterClient::State::submit_range(Message&& prototype, std::uint32_t server, std::uint32_t first,
                                           std::uint32_t count) {
   const std::uint32_t at_most = rows_per_message(spec_of(prototype.table), prototype.request.op);
+  if (count <= at_most && count > 0) {
+    prototype.first = first;
+    prototype.request.rows = count;
+    return links[server]->submit(std::move(prototype));
+  }
   for (std::uint32_t done = 0; done < count;) {
     Message message = prototype;
     message.first = first + done;
@@ -450,13 +453,13 @@ void ParameterClient::State::submit_range(Message& prototype, std::uint32_t serv
 void ParameterClient::State::deal(Message prototype, std::span<const std::uint64_t> keys) {
   const TableSpec& spec = spec_of(prototype.table);
   const auto count = static_cast<std::uint32_t>(keys.size());
-  if (servers() == 1) return submit_range(prototype, 0, 0, count);
+  if (servers() == 1) return submit_range(std::move(prototype), 0, 0, count);
   if (prototype.rows.is_whole) {
     for (std::uint32_t first = 0; first < count;) {
       const std::uint32_t server = shard_of(spec, first, servers());
       std::uint32_t end = first + 1;
       while (end < count && shard_of(spec, end, servers()) == server) ++end;
-      submit_range(prototype, server, first, end - first);
+      submit_range(Message(prototype), server, first, end - first);
       first = end;
     }
     return;

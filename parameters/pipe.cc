@@ -85,12 +85,14 @@ class SharedPipe final : public Pipe {
 
   void consume(std::size_t bytes) override {
     consumed_ += bytes;
-    in().read.store(consumed_, std::memory_order_seq_cst);
+    in().read.store(consumed_, std::memory_order_release);
     did_something_ = true;
   }
 
+  // Looks how far the other end has read only if it must: that is a cache line which the other end writes.
   std::byte* room(std::size_t bytes) override {
-    const std::uint64_t used = committed_ - out().read.load(std::memory_order_seq_cst);
+    if (committed_ - read_ + bytes > kPipeBytes) read_ = out().read.load(std::memory_order_acquire);
+    const std::uint64_t used = committed_ - read_;
     if (used > kPipeBytes) throw Internal("the positions of a parameter server's pipe were overwritten");
     return used + bytes > kPipeBytes ? nullptr : out_memory().at(committed_);
   }
@@ -102,12 +104,11 @@ class SharedPipe final : public Pipe {
 
   void flush() override {
     if (!std::exchange(did_something_, false)) return;
-    out().written.store(std::min(committed_, hold_), std::memory_order_seq_cst);
+    out().written.store(std::min(committed_, hold_), std::memory_order_release);
     if (is_server_) {
       head_.worker_bell.increment_and_wake();
-    } else if (head_.server_sleeps.load(std::memory_order_seq_cst) != 0 && head_.server_sleeps.exchange(0) != 0) {
-      const std::byte bell{1};
-      if (!socket_.send_some(std::span(&bell, 1))) is_closed_ = true;
+    } else {
+      wake_server();
     }
   }
 
@@ -123,7 +124,10 @@ class SharedPipe final : public Pipe {
 
   void notice_event() override { look_at_socket(); }
 
-  void is_to_sleep(bool sleeps) override { head_.server_sleeps.store(sleeps ? 1 : 0, std::memory_order_seq_cst); }
+  void is_to_sleep(bool sleeps) override {
+    head_.server_sleeps.store(sleeps ? 1 : 0, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // see wake_server()
+  }
 
   void wait(Deadline deadline) override {
     const std::uint32_t now = head_.worker_bell.value.load(std::memory_order_acquire);
@@ -135,6 +139,15 @@ class SharedPipe final : public Pipe {
   }
 
  private:
+  // Of the fences here and in is_to_sleep() one is first: either the server, which looks once more before it sleeps,
+  // sees the new positions, or this end sees that it sleeps.
+  void wake_server() {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (head_.server_sleeps.load(std::memory_order_relaxed) == 0 || head_.server_sleeps.exchange(0) == 0) return;
+    const std::byte bell{1};
+    if (!socket_.send_some(std::span(&bell, 1))) is_closed_ = true;
+  }
+
   // Takes the bytes that have woken this end, but does not run after a peer that sends without end.
   void look_at_socket() {
     std::array<std::byte, 64> bells;
@@ -159,6 +172,7 @@ class SharedPipe final : public Pipe {
   AdaptiveWait wait_;
   std::uint64_t consumed_ = 0, committed_ = 0;
   std::uint64_t hold_ = kHoldNothing;
+  std::uint64_t read_ = 0;  // how far the other end had read at the last look
   std::uint32_t seen_ = 0;  // value of the bell at the last look
   bool did_something_ = false;
   bool is_closed_ = false;
