@@ -354,7 +354,7 @@ void ParameterClient::Link::progress() {
 }
 
 void ParameterClient::Link::take_answers() {
-  for (;;) {
+  while (!is_idle()) {  // a server whose workers have all left ends after its last answer
     const auto input = pipe_->input();
     if (input.size() < kPsHeaderBytes) break;
     const PsAnswer answer = parse_answer(input.first<kPsHeaderBytes>());

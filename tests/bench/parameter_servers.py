@@ -328,7 +328,7 @@ def measure_wire(launches: int, rounds: int) -> None:
     commands = {}
     for rows in (16, 64, 1024):
         program = [PROGRAM, "--rows", rows, "--window", 8, "--idle", 1, "--table-rows", 4096]
-        program += ["--rounds", rounds, "--calls", max(16, 4096 // rows)]
+        program += ["--rounds", rounds, "--calls", 16384 // rows]
         inside = [HVDRUN, "-np", 2, "-H", "h1:1,h2:1", "--servers", 1, "--rsh", f"{NETLAB} on", *program]
         commands[f"{rows} KB"] = [NETLAB, 2, "1gbit", *inside]
     results = by_turns(commands, launches)
