@@ -57,6 +57,7 @@ struct Client {
   std::deque<Held> held{};
   bool has_left = false;
   bool is_answering = false;               // has to answer the request in front when a snapshot is complete
+  std::size_t lacks_room = 0;              // bytes, for the answer to the request in front
   std::size_t unread = 0;                  // bytes that could not be answered yet
   std::optional<TimePoint> waits_since{};  // its request in front waits for other workers
   bool stall_told = false;
@@ -377,7 +378,7 @@ class ParameterServer::State {
   bool any_request() {
     return std::ranges::any_of(clients_, [](Client& client) {
       try {
-        return client.pipe->input().size() != client.unread;
+        return client.pipe->input().size() != client.unread || has_got_room(client);
       } catch (const Error&) {
         return true;
       }
@@ -581,7 +582,7 @@ class ParameterServer::State {
     if (request.op == PsOp::stats) return answer_text(client, request, StatusCode::ok, stats_of(holding));
     if (!holding.shard.is_ready(request)) return wait_for_others(client);
     const std::size_t bytes = holding.shard.answer_bytes(request);
-    std::byte* const to = client.pipe->room(ps_frame_bytes(bytes));
+    std::byte* const to = room_for(client, bytes);
     if (to == nullptr) return false;
     const bool changes = changes_shard(request.op);
     if (changes && holding.replication && !holding.replication->prepare(for_copy(request), payload)) {
@@ -675,14 +676,28 @@ class ParameterServer::State {
     client.part.clear();
   }
 
+  // For an answer with a payload of so many bytes; null if there is none yet.
+  static std::byte* room_for(Client& client, std::size_t payload) {
+    const std::size_t bytes = ps_frame_bytes(payload);
+    std::byte* const to = client.pipe->room(bytes);
+    client.lacks_room = to == nullptr ? bytes : 0;
+    return to;
+  }
+
+  static bool has_got_room(Client& client) {
+    if (client.lacks_room == 0 || client.pipe->room(client.lacks_room) == nullptr) return false;
+    client.pipe->commit(0);
+    return true;
+  }
+
   static bool can_answer_plainly(Client& client) {
-    std::byte* const to = client.pipe->room(kPsHeaderBytes);
+    std::byte* const to = room_for(client, 0);
     if (to != nullptr) client.pipe->commit(0);
     return to != nullptr;
   }
 
   static bool answer_plainly(Client& client, const PsRequest& request) {
-    std::byte* const to = client.pipe->room(kPsHeaderBytes);
+    std::byte* const to = room_for(client, 0);
     if (to == nullptr) return false;
     const PsAnswer result{.sequence = request.sequence};
     std::memcpy(to, &result, sizeof result);
@@ -701,7 +716,7 @@ class ParameterServer::State {
 
   static bool answer_text(Client& client, const PsRequest& request, StatusCode code, std::string_view all) {
     const std::string_view text = all.substr(0, kMaxPsPayload);
-    std::byte* const to = client.pipe->room(ps_frame_bytes(text.size()));
+    std::byte* const to = room_for(client, text.size());
     if (to == nullptr) return false;
     const PsAnswer result{.status = static_cast<std::uint32_t>(code),
                           .sequence = request.sequence,
