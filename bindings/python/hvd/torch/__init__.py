@@ -8,6 +8,9 @@
 It also makes hvd a backend of torch.distributed: init_process_group("hvd").
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
 import torch.distributed as _distributed
 
 from hvd import basics as _basics
@@ -61,6 +64,18 @@ if _distributed.is_available():
 
     _autoload.register()
 
+if _TYPE_CHECKING:
+    from hvd.torch import ps
+
+
+def __getattr__(name: str) -> _Any:
+    if name != "ps":  # which brings NumPy along
+        raise AttributeError(f"module 'hvd.torch' has no attribute {name!r}")
+    import importlib
+
+    return importlib.import_module("hvd.torch.ps")
+
+
 __all__ = [
     "Adasum",
     "Average",
@@ -110,6 +125,7 @@ __all__ = [
     "grouped_reducescatter_async",
     "join",
     "poll",
+    "ps",
     "reducescatter",
     "reducescatter_async",
     "remove_process_set",
