@@ -30,7 +30,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Union
 
 import numpy as np
@@ -153,13 +153,14 @@ def _number_of(value: object, classes: tuple[type, ...], what: str) -> int:
         if isinstance(value, cls):
             return number
     names = ", ".join(cls.__name__ for cls in classes)
-    raise TypeError(f"{what} is one of hvd.ps's {names}, not {type(value).__name__}")
+    raise TypeError(f"{what} is one of hvd.ps's {names}, not {value!r}")
 
 
 def _spec(optimizer: Optimizer, initializer: Initializer, consistency: Consistency, average: bool) -> dict[str, Any]:
+    rule = _number_of(optimizer, _RULES, "an optimizer")
+    kind = _number_of(initializer, _INITIALIZERS, "an initializer")
     fields: dict[str, Any] = dataclasses.asdict(optimizer) | dataclasses.asdict(initializer)
-    fields["rule"] = _number_of(optimizer, _RULES, "an optimizer")
-    fields["initializer"] = _number_of(initializer, _INITIALIZERS, "an initializer")
+    fields |= {"rule": rule, "initializer": kind}
     if consistency == "asynchronous":
         fields["consistency"] = 0
     elif consistency == "synchronous":
@@ -178,6 +179,11 @@ def _spec(optimizer: Optimizer, initializer: Initializer, consistency: Consisten
 
 def _read_keys(keys: Keys) -> np.ndarray[Any, Any]:
     array = np.asarray(keys)
+    if array.dtype.kind in "fO" and isinstance(keys, Sequence) and all(isinstance(key, int) for key in keys):
+        # NumPy has no type for numbers below 0 and from 2^63 on together.
+        if any(not -(2**63) <= key < 2**64 for key in keys):
+            raise ValueError("keys have 64 bits: they are at least -2^63 and below 2^64")
+        array = np.array([key % 2**64 for key in keys], dtype=np.uint64)
     if array.dtype.kind not in "iu" and array.size > 0:
         raise ValueError(f"keys are integers, not {array.dtype}")
     if array.ndim != 1:

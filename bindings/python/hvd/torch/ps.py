@@ -186,9 +186,7 @@ class EmbeddingBag(_Rows):
         per_sample_weights: torch.Tensor | None = None,
     ) -> torch.Tensor:
         rows, places = self._rows(keys)
-        return functional.embedding_bag(
-            places, rows, offsets, mode=self.mode, per_sample_weights=per_sample_weights
-        )
+        return functional.embedding_bag(places, rows, offsets, mode=self.mode, per_sample_weights=per_sample_weights)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, mode={self.mode!r}"
@@ -236,7 +234,7 @@ class DenseOptimizer(torch.optim.Optimizer):
         self,
         named_parameters: Iterable[tuple[str, torch.nn.Parameter]],
         servers: ParameterServers,
-        optimizer: Optimizer = SGD(),
+        optimizer: Optimizer,
         consistency: Consistency = "asynchronous",
         name: str = "dense",
     ) -> None:

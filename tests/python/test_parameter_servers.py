@@ -1,0 +1,569 @@
+"""hvd.ps and hvd.torch.ps. Most tests are for workers that serve a part of the tables themselves; the programs at the
+end are for servers, and so are the examples."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import hvd
+import hvd.torch
+from launching import PROGRAMS, ROOT, hvdrun, run_command
+
+ps = hvd.torch.ps
+
+
+@pytest.fixture(scope="module")
+def servers():
+    """All tests of a job use tables of their own, and leave clocks equal on all ranks."""
+    hvd.init()
+    with ps.connect() as connection:
+        yield connection
+
+
+def rows_of(count, width=4, seed=0):
+    return np.random.default_rng(seed).standard_normal((count, width)).astype(np.float32)
+
+
+# One worker
+
+
+@pytest.mark.ranks(1)
+def test_hvd_ps_is_imported_when_it_is_asked_for(ranks):
+    code = "import sys, hvd; assert 'numpy' not in sys.modules and 'hvd.ps' not in sys.modules; hvd.ps.connect"
+    torch_code = (
+        "import sys, hvd.torch as hvd; assert 'hvd.torch.ps' not in sys.modules and 'hvd.ps' not in sys.modules; "
+        "assert hvd.ps.SGD is sys.modules['hvd'].ps.SGD and hvd.ps.Embedding"
+    )
+    for text in (code, torch_code):
+        subprocess.run([sys.executable, "-c", text], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'parameter_server'"):
+        _ = hvd.torch.parameter_server
+    assert set(hvd.ps.__all__) < set(ps.__all__) and ps.connect is hvd.ps.connect
+
+
+OPTIMIZERS = {
+    "sgd": (ps.SGD(0.1), torch.optim.SGD, {"lr": 0.1}),
+    "sgd_decay": (ps.SGD(0.1, weight_decay=0.02), torch.optim.SGD, {"lr": 0.1, "weight_decay": 0.02}),
+    "momentum": (ps.SGD(0.1, momentum=0.9), torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
+    "nesterov": (
+        ps.SGD(0.1, momentum=0.9, nesterov=True, weight_decay=0.02),
+        torch.optim.SGD,
+        {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.02},
+    ),
+    "adagrad": (
+        ps.Adagrad(0.1, accumulator=0.5, weight_decay=0.02),
+        torch.optim.Adagrad,
+        {"lr": 0.1, "initial_accumulator_value": 0.5, "weight_decay": 0.02},
+    ),
+    "adam": (
+        ps.Adam(0.1, beta1=0.8, weight_decay=0.02),
+        torch.optim.Adam,
+        {"lr": 0.1, "betas": (0.8, 0.999), "weight_decay": 0.02},
+    ),
+}
+
+
+@pytest.mark.ranks(1)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizers_are_those_of_torch(servers, ranks, name):
+    own, theirs, settings = OPTIMIZERS[name]
+    model = torch.nn.Linear(70, 61)  # 4,331 values: more than one row, and the last one not full
+    table = servers.dense(f"as torch {name}", model.named_parameters(), own)
+    optimizer = theirs(model.parameters(), foreach=False, **settings)
+    pulled = [torch.empty_like(parameter) for parameter in model.parameters()]
+    for step in range(20):
+        for number, parameter in enumerate(model.parameters()):
+            parameter.grad = torch.from_numpy(rows_of(1, parameter.numel(), 2 * step + number)).view_as(parameter)
+        table.push_pull([parameter.grad for parameter in model.parameters()], pulled)
+        optimizer.step()
+    for got, expected in zip(pulled, model.parameters()):
+        if theirs is torch.optim.SGD:
+            assert torch.equal(got, expected)
+        else:
+            torch.testing.assert_close(got, expected, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.ranks(1)
+def test_optimizers_that_torch_has_not(servers, ranks):
+    gradients = rows_of(2)
+
+    def pushed(optimizer):
+        table = servers.table(f"rule {optimizer}", 4, optimizer, ps.Constant(1.0))
+        table.push([1, 2], gradients)
+        return table.pull([1, 2])
+
+    assert np.array_equal(pushed(ps.Assign()), gradients)
+    assert np.array_equal(pushed(ps.Add()), 1 + gradients)
+    means = np.mean(gradients**2, axis=1, keepdims=True)
+    np.testing.assert_allclose(pushed(ps.Adagrad(0.1, row_wise=True)), 1 - 0.1 * gradients / np.sqrt(means), rtol=1e-5)
+    np.testing.assert_allclose(
+        pushed(ps.Adam(0.1, row_wise=True)), 1 - 0.1 * gradients / (np.sqrt(means) + 1e-8), rtol=1e-5
+    )
+    # Follow the regularised leader: the first state is the one whose weights are the initial ones.
+    rate, l1, l2 = 0.1, 0.5, 0.3
+    sums = np.abs(gradients)  # square roots of the sums of squares
+    z = -(1 / rate + l2) - l1 + gradients - sums / rate
+    expected = -np.sign(z) * np.maximum(np.abs(z) - l1, 0) / ((1 + sums) / rate + l2)
+    np.testing.assert_allclose(pushed(ps.Ftrl(rate, l1=l1, l2=l2)), expected, rtol=1e-5)
+    sparse = servers.table("ftrl from nothing", 4, ps.Ftrl(rate, l1=100.0))
+    assert np.array_equal(sparse.push_pull([1, 2], gradients), np.zeros((2, 4)))
+
+
+@pytest.mark.ranks(1)
+def test_initial_values(servers, ranks):
+    def pulled(initializer, name="", keys=range(1000)):
+        return servers.table(f"first {initializer} {name}", 4, initializer=initializer).pull(np.array(keys))
+
+    assert np.all(pulled(ps.Constant(2.5)) == 2.5)
+    uniform, normal = pulled(ps.Uniform(-1.0, 3.0, seed=1)), pulled(ps.Normal(1.0, 2.0, seed=1))
+    assert uniform.min() >= -1 and uniform.max() < 3 and abs(uniform.mean() - 1) < 0.1
+    assert abs(normal.mean() - 1) < 0.15 and abs(normal.std() - 2) < 0.15
+    assert np.array_equal(uniform, pulled(ps.Uniform(-1.0, 3.0, seed=1), "again"))
+    assert not np.array_equal(uniform, pulled(ps.Uniform(-1.0, 3.0, seed=2)))
+    assert np.array_equal(uniform[7:9], pulled(ps.Uniform(-1.0, 3.0, seed=1), "some", [7, 8]))
+    # Pulls alone take no memory; what is pushed to begins with the same values.
+    table = servers.table("first and then", 4, ps.Add(), ps.Normal(0.0, 1.0, seed=3))
+    before = table.pull([5])
+    assert sum(tables["first and then"]["rows"] for tables in servers.stats()) == 0
+    table.push([5], np.ones((1, 4), np.float32))
+    assert np.array_equal(table.pull([5]), before + 1)
+
+
+@pytest.mark.ranks(1)
+def test_kinds_of_keys_and_arrays(servers, ranks):
+    table = servers.table("kinds", 4, ps.Assign())
+    gradients = rows_of(3)
+    all_keys = [
+        [1, 2**40, -1],
+        [-(2**63), 2**40, 2**63 + 5],
+        (1, 2**40, 2**64 - 1),  # the same keys as unsigned numbers
+        np.array([1, 2**40, -1]),
+        torch.tensor([1, 2**40, -1]),
+    ]
+    for number, keys in enumerate(all_keys):
+        table.push(keys, gradients + number)
+        rows = table.pull(keys)
+        assert isinstance(rows, torch.Tensor) == isinstance(keys, torch.Tensor)
+        assert np.array_equal(np.asarray(rows), gradients + number)
+    every_other = np.repeat(np.arange(3), 2)[::2]
+    table.push(every_other, torch.from_numpy(gradients))
+    assert np.array_equal(table.pull(np.uint8([2, 0])), gradients[[2, 0]])
+    given = np.empty((2, 4), np.float32)
+    assert table.pull([1, 0], out=given) is given and np.array_equal(given, gradients[[1, 0]])
+    assert table.pull([]).shape == (0, 4)
+    table.push([], np.empty((0, 4), np.float32))
+
+    summed = servers.table("kinds added", 4, ps.SGD(1.0))
+    after = summed.push_pull([7, 8, 7], np.ones((3, 4), np.float32))
+    assert np.array_equal(after[:, 0], [-2, -1, -2])
+
+    arrays = {"a": np.zeros(5, np.float32), "b": torch.zeros(2, 3)}
+    dense = servers.dense("kinds dense", arrays, ps.Add())
+    dense.push({"a": np.arange(5, dtype=np.float32), "b": torch.ones(2, 3)})
+    assert dense.pull(arrays) is arrays and np.array_equal(arrays["a"], np.arange(5)) and arrays["b"].sum() == 6
+    single = servers.dense("kinds single", np.zeros((2, 2)), ps.Add())  # float64 converts
+    assert np.array_equal(single.push_pull(np.ones((2, 2)), np.zeros((2, 2))), np.ones((2, 2)))
+
+
+@pytest.mark.ranks(1)
+def test_errors_say_what_to_do(servers, ranks):
+    table = servers.table("errors", 4)
+    ones = np.ones((2, 4), np.float32)
+    calls = [
+        (lambda: table.pull([1.5]), ValueError, "keys are integers, not float64"),
+        (lambda: table.pull([[1, 2]]), ValueError, "keys have one dimension, not 2: flatten them"),
+        (lambda: table.push([1], ones), ValueError, r"shape \(2, 4\), not \(1, 4\): a row for each key"),
+        (lambda: table.push([1, 2], ones.astype(np.float64)), ValueError, "gradients are float32.* not float64"),
+        (lambda: table.push([1, 2], None), TypeError, "gradients are None"),
+        (lambda: table.pull([1, 2], out=ones[:1]), ValueError, r"contiguous float32 array of shape \(2, 4\)"),
+        (lambda: servers.table("errors", 5), ValueError, "'errors' is open already, with other arguments"),
+        (lambda: table.pull([2**64]), ValueError, r"keys have 64 bits"),
+        (lambda: servers.table("", 4), ValueError, "a name has 1 to 256 bytes"),
+        (lambda: servers.table("e", 0), ValueError, "a row has 1 to 65536 values"),
+        (lambda: servers.table("e", 4, ps.SGD(-1.0)), ValueError, "learning rate must not be negative"),
+        (lambda: servers.table("e", 4, ps.SGD(math.nan)), ValueError, "must be finite"),
+        (lambda: servers.table("e", 4, ps.SGD(nesterov=True)), ValueError, "Nesterov's form needs a momentum"),
+        (lambda: servers.table("e", 4, ps.Adam(beta1=1.0)), ValueError, r"betas are in \[0, 1\)"),
+        (lambda: servers.table("e", 4, torch.optim.SGD), TypeError, "an optimizer is one of hvd.ps's Assign, Add, SGD"),
+        (lambda: servers.table("e", 4, initializer=0.0), TypeError, "an initializer is one of hvd.ps's Constant"),
+        (
+            lambda: servers.table("e", 4, consistency="sync"),
+            ValueError,
+            "'asynchronous', 'synchronous', or by how many",
+        ),
+        (lambda: servers.table("e", 4, consistency=-1), ValueError, "not -1"),
+        (
+            lambda: servers.table("e", 4, consistency="synchronous", rows=5),
+            ValueError,
+            "a synchronous table keeps all its rows",
+        ),
+        (lambda: servers.dense("e", []), ValueError, "the table 'e' has no values"),
+        (lambda: table.set_learning_rate(-1.0), ValueError, "learning rate must not be negative"),
+        (lambda: servers.restore("/nonexistent"), ValueError, "/nonexistent"),
+    ]
+    for call, kind, text in calls:
+        with pytest.raises(kind, match=text):
+            call()
+    dense = servers.dense("errors dense", np.zeros((3, 2), np.float32))
+    with pytest.raises(ValueError, match=r"shapes \[\(3, 2\)\] are needed, not \[\(2, 3\)\]"):
+        dense.push(np.zeros((2, 3), np.float32))
+    synchronous = servers.table("errors synchronous", 4, consistency="synchronous")
+    with pytest.raises(ValueError, match="synchronous"):
+        synchronous.push_pull([1, 2], ones)
+    assert np.array_equal(table.pull([1]), np.zeros((1, 4)))  # everything goes on
+
+
+@pytest.mark.ranks(1)
+def test_a_table_is_opened_twice_and_its_rate_changes(servers, ranks):
+    first, second = (servers.table("twice", 2, ps.SGD(1.0)) for _ in range(2))
+    ones = np.ones((1, 2), np.float32)
+    first.push([3], ones)
+    assert np.array_equal(second.pull([3]), -ones)
+    second.set_learning_rate(0.5)
+    first.push([3], ones)
+    assert np.array_equal(second.pull([3]), -1.5 * ones)
+    servers.table("twice", 2, ps.SGD(1.0))  # its rate is another one by now, which does not matter
+
+
+@pytest.mark.ranks(1)
+def test_handles(servers, ranks):
+    table = servers.table("handles", 2, ps.Add())
+    ones = np.ones((1, 2), np.float32)
+    pushes = [table.push([1], ones, wait=False) for _ in range(50)]
+    pull = table.pull([1], wait=False)
+    assert np.array_equal(pull.wait(timeout=30), 50 * ones) and pull.poll() and pull.version == 50
+    assert all(push.poll() and push.wait() is None for push in pushes)
+    for _ in range(50):
+        table.push([1], ones.copy(), wait=False)  # what nobody keeps goes on, with its arrays
+    servers.flush(timeout=30)
+    assert np.array_equal(table.pull([1]), 100 * ones)
+
+
+@pytest.mark.ranks(1)
+def test_numbers_of_tables(servers, ranks):
+    table = servers.table("numbers", 2, ps.Add(), rows=16)
+    for key in range(64):
+        table.push([key], np.ones((1, 2), np.float32))
+    table.pull([63])
+    (stats,) = servers.stats()
+    assert servers.count == 1 and stats["-"]["bytes"] >= stats["numbers"]["bytes"] > 0
+    numbers = {name: stats["numbers"][name] for name in ("rows", "updates", "pushes", "pulls", "evicted")}
+    assert numbers == {"rows": 16, "updates": 64, "pushes": 64, "pulls": 1, "evicted": 48}
+
+
+@pytest.mark.ranks(1)
+def test_closed_servers_say_so(ranks):
+    hvd.init()
+    with ps.connect() as servers:
+        table = servers.table("closed", 4)
+        forgotten = table.pull([1], wait=False)
+    servers.close()  # once more is nothing
+    calls = [lambda: table.pull([1]), lambda: table.push([1], rows_of(1)), lambda: servers.table("another", 4)]
+    calls += [forgotten.wait, forgotten.poll, servers.stats, servers.flush, servers.clock, lambda: servers.count]
+    for call in calls:
+        with pytest.raises(ValueError, match="connections with the parameter servers are closed"):
+            call()
+
+
+@pytest.mark.ranks(1)
+def test_other_servers_take_over_a_snapshot(ranks, tmp_path):
+    hvd.init()
+
+    def opened(servers):
+        momentum = ps.SGD(0.1, momentum=0.9)
+        return servers.table("kept", 4, momentum), servers.dense("kept dense", np.zeros((3, 2)), momentum)
+
+    keys, gradients, rows = np.arange(100), rows_of(100), rows_of(100, seed=1)
+    with ps.connect() as servers:
+        table, dense = opened(servers)
+        table.push(keys, gradients)
+        dense.push(np.ones((3, 2), np.float32))
+        servers.snapshot(tmp_path)
+        expected = table.push_pull(keys, rows)  # not in the snapshot
+    with ps.connect() as servers:
+        table, dense = opened(servers)
+        servers.restore(tmp_path)
+        assert np.allclose(dense.pull(np.empty((3, 2), np.float32)), -0.1)
+        assert np.array_equal(table.push_pull(keys, rows), expected)  # momentum was kept, too
+    for file in tmp_path.iterdir():
+        file.write_bytes(file.read_bytes()[:-8])
+    with ps.connect() as servers:
+        opened(servers)
+        with pytest.raises(ValueError, match=re.escape(str(tmp_path))):
+            servers.restore(tmp_path)
+
+
+# Several workers
+
+
+@pytest.mark.ranks(2)
+def test_every_push_counts_once_and_rank_0_gives_first_values(servers, ranks):
+    table = servers.table("counts", 3, ps.Add())
+    for _ in range(100):
+        table.push([1, 2, 3, 4, 5], np.ones((5, 3), np.float32), wait=False)
+    servers.flush()
+    dense = servers.dense("counts dense", np.full(9000, 1.0 + hvd.rank(), np.float32), ps.Add())
+    hvd.barrier()
+    assert np.all(table.pull([1, 2, 3, 4, 5]) == 200)
+    assert np.all(dense.pull(np.empty(9000, np.float32)) == 1)
+    assert servers.count == 2
+    hvd.barrier()
+
+
+@pytest.mark.ranks(2)
+def test_synchronous_steps_and_waits_that_end(servers, ranks):
+    table = servers.table("together", 2, ps.SGD(1.0), consistency="synchronous")
+    summed = servers.table("together summed", 2, ps.SGD(1.0), consistency="synchronous", average=False)
+    ones = np.ones((1, 2), np.float32)
+    for tab in (table, summed):
+        tab.push([4], ones * (1 + hvd.rank()))
+    assert np.array_equal(table.pull([4]), 0 * ones)  # takes effect with the clock
+    hvd.barrier()
+    if hvd.rank() == 0:  # waits for rank 1, in all ways
+        servers.clock()
+        pull = table.pull([4], wait=False)
+        assert not pull.poll()
+        with pytest.raises(TimeoutError, match="no answer"):
+            pull.wait(timeout=0.05)
+        with pytest.raises(TimeoutError, match="no answer"):
+            servers.flush(timeout=0.05)
+        timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            pull.wait()
+        timer.join()
+        hvd.barrier()
+        assert np.array_equal(pull.wait(timeout=30), -1.5 * ones)
+    else:
+        hvd.barrier()
+        servers.clock()
+    assert np.array_equal(table.pull([4]), -1.5 * ones) and np.array_equal(summed.pull([4]), -3 * ones)
+    assert servers.clocks[1] <= servers.clocks[0]
+    hvd.barrier()
+
+
+@pytest.mark.ranks(2)
+def test_a_bound_lets_workers_be_so_far_apart(servers, ranks):
+    table = servers.table("bounded", 2, consistency=2)
+    hvd.barrier()
+    if hvd.rank() == 0:
+        for _ in range(3):
+            table.pull([1])  # up to two clocks ahead
+            servers.clock()
+        late = table.pull([1], wait=False)
+        with pytest.raises(TimeoutError):
+            late.wait(timeout=0.05)
+        hvd.barrier()
+        late.wait(timeout=30)
+    else:
+        table.pull([1])
+        hvd.barrier()
+        for _ in range(3):
+            servers.clock()
+    table.pull([1])
+    hvd.barrier()
+
+
+# PyTorch
+
+
+def embedded(servers, name, cls, **settings):
+    table = servers.table(name, 6, ps.SGD(0.5), ps.Normal(0.0, 1.0, seed=5))
+    own = getattr(ps, cls)(table, **settings)
+    theirs = getattr(torch.nn, cls)(50, 6, **settings)
+    with torch.no_grad():
+        theirs.weight.copy_(table.pull(torch.arange(50)))
+    return own, theirs, torch.optim.SGD(theirs.parameters(), lr=0.5)
+
+
+@pytest.mark.ranks(1)
+@pytest.mark.parametrize("prefetches", [False, True])
+def test_embedding_is_that_of_torch(servers, ranks, prefetches):
+    own, theirs, optimizer = embedded(servers, f"embedding {prefetches}", "Embedding")
+    pulls = servers.stats()[0][own.table.name]["pulls"]
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        keys = torch.randint(50, (7, 3), generator=generator)
+        if prefetches:
+            own.prefetch(keys.clone())
+        ours, reference = own(keys), theirs(keys)
+        torch.testing.assert_close(ours, reference, rtol=1e-6, atol=1e-6)
+        optimizer.zero_grad()
+        for result in (ours, reference):
+            (result**2).sum().backward()
+        optimizer.step()
+    torch.testing.assert_close(own.table.pull(torch.arange(50)), theirs.weight.detach(), rtol=1e-5, atol=1e-5)
+    assert servers.stats()[0][own.table.name]["pulls"] == pulls + 6  # what was prefetched is not pulled again
+    before = own.table.pull(torch.arange(50))
+    with torch.no_grad():
+        assert not own(torch.tensor(3)).requires_grad
+    assert own(torch.empty((0, 2), dtype=torch.int64)).shape == (0, 2, 6)
+    assert torch.equal(own.table.pull(torch.arange(50)), before) and not list(own.parameters())
+    assert repr(own) == f"Embedding('embedding {prefetches}', width=6)"
+
+
+@pytest.mark.ranks(1)
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_are_those_of_torch(servers, ranks, mode):
+    own, theirs, optimizer = embedded(servers, f"bag {mode}", "EmbeddingBag", mode=mode)
+    keys = torch.tensor([1, 2, 1, 7, 49, 7])
+    for arguments in ((keys.view(2, 3),), (keys, torch.tensor([0, 4]))):
+        optimizer.zero_grad()
+        ours, reference = own(*arguments), theirs(*arguments)
+        torch.testing.assert_close(ours, reference)
+        for result in (ours, reference):
+            result.sum().backward()
+        optimizer.step()
+    if mode == "sum":
+        weights = torch.rand(6)
+        torch.testing.assert_close(
+            own(keys, torch.tensor([0, 4]), weights), theirs(keys, torch.tensor([0, 4]), weights)
+        )
+    torch.testing.assert_close(own.table.pull(torch.arange(50)), theirs.weight.detach())
+
+
+@pytest.mark.ranks(1)
+def test_errors_of_torch_modules(servers, ranks):
+    table = servers.table("module errors", 2, ps.Add(), rows=4)
+    embedding = ps.Embedding(table)
+    model = torch.nn.Linear(2, 1)
+    calls = [
+        (lambda: embedding(torch.rand(2)), "keys are integers, not torch.float32"),
+        (lambda: embedding(torch.tensor([True])), "keys are integers, not torch.bool"),
+        (lambda: embedding([1, 2]), "keys are a tensor of integers, not list"),
+        (lambda: ps.Embedding(torch.zeros(3, 2)), r"made by ParameterServers.table\(\) is needed, not Tensor"),
+        (lambda: ps.EmbeddingBag(table, mode="median"), "mode is 'sum', 'mean' or 'max', not 'median'"),
+        (lambda: ps.DenseOptimizer([], servers), "no parameters that require a gradient"),
+        (lambda: ps.DenseOptimizer(model.parameters(), servers), "pairs of name and parameter"),
+        (lambda: ps.DenseOptimizer([*model.named_parameters()] * 2, servers), "two parameters have the name 'weight'"),
+        (
+            lambda: ps.DenseOptimizer(torch.nn.Linear(2, 1).double().named_parameters(), servers),
+            "'weight' is torch.float64: those on servers are float32",
+        ),
+        (
+            lambda: ps.DenseOptimizer(model.named_parameters(), servers, ps.Add()),
+            "that has a learning rate is needed, such as SGD or Adam, not Add",
+        ),
+    ]
+    for call, text in calls:
+        with pytest.raises(ValueError, match=text):
+            call()
+    # A push that is refused is known at a later forward pass.
+    embedding(torch.arange(9)).sum().backward()
+    with pytest.raises(ValueError, match="more rows than it may keep"):
+        for _ in range(2):
+            embedding(torch.arange(2))
+
+
+@pytest.mark.ranks(1)
+def test_dense_optimizer(servers, ranks):
+    def make():
+        torch.manual_seed(1)
+        return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+
+    def train(model, optimizer, schedule):
+        for step in range(12):
+            inputs = torch.from_numpy(rows_of(8, seed=step))
+
+            def closure(inputs=inputs):
+                optimizer.zero_grad()
+                loss = model(inputs).square().mean()
+                loss.backward()
+                return loss
+
+            assert optimizer.step(closure) > 0
+            schedule.step()
+
+    def schedule_of(optimizer):
+        return torch.optim.lr_scheduler.StepLR(optimizer, 4, 0.5)
+
+    for consistency in ("asynchronous", 1, "synchronous"):
+        ours, theirs = make(), make()
+        for model in (ours, theirs):
+            model[0].bias.requires_grad_(False)
+        name = f"net {consistency}"
+        optimizer = ps.DenseOptimizer(ours.named_parameters(), servers, ps.SGD(0.1, 0.9), consistency, name)
+        reference = torch.optim.SGD((p for p in theirs.parameters() if p.requires_grad), lr=0.1, momentum=0.9)
+        clock = servers.clocks[0]
+        train(ours, optimizer, schedule_of(optimizer))
+        train(theirs, reference, schedule_of(reference))
+        assert servers.clocks[0] == clock + 12
+        assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters()))
+
+    state = optimizer.state_dict()
+    assert state["state"] == {} and state["param_groups"][0]["lr"] == 0.1 / 8
+    state["param_groups"][0]["lr"] = 0.25
+    optimizer.load_state_dict(state)
+    before = ours[2].bias.item()
+    optimizer.zero_grad()
+    ours[2].bias.grad = torch.ones(1)
+    optimizer.step()
+    assert abs(before - ours[2].bias.item()) > 0.2
+    with pytest.raises(ValueError, match=r"on the servers, and comes from there: servers.restore\(\)"):
+        optimizer.load_state_dict(reference.state_dict())
+    with pytest.raises(ValueError, match="make another DenseOptimizer"):
+        optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))]})
+    ours[2].bias.grad = torch.zeros(1).to_sparse()
+    with pytest.raises(ValueError, match="the gradient of .* is sparse"):
+        optimizer.step()
+
+
+# Two workers and two servers
+
+
+def run_with_servers(program: Path, *arguments: str, servers: int = 2, **variables: str):
+    command = [hvdrun(), "-np", "2", "--servers", str(servers), sys.executable, str(program), *arguments]
+    return run_command(command, {"OMP_NUM_THREADS": "1", **variables}, limit_s=120)
+
+
+def test_steps_with_servers_have_the_bits_of_allreduce():
+    job = run_with_servers(PROGRAMS / "served_training.py")
+    assert job.returncode == 0, job.output
+    for rank in range(2):
+        assert f"rank {rank}: 0 of 2,887 values differ after 200 steps, none by momentum" in job.output, job.output
+        assert f"rank {rank}: hybrid, loss 0.0" in job.output, job.output
+
+
+EXAMPLES = ROOT / "examples" / "parameter_server"
+
+
+def test_digits_with_a_slow_worker():
+    job = run_with_servers(EXAMPLES / "digits.py", "--steps", "600", "--milliseconds", "3", "--slow", "4")
+    assert job.returncode == 0, job.output
+    found = re.findall(r"^(.*): +(\d+) steps/s, accuracy ([\d.]+)%.* (\d+) at most$", job.output, re.MULTILINE)
+    rates = {way: float(rate) for way, rate, _, _ in found}
+    assert list(rates) == ["asynchronous", "bound 3", "synchronous"], job.output
+    assert all(float(accuracy) >= 90 for _, _, accuracy, _ in found), job.output  # untrained 10
+    assert rates["asynchronous"] > 1.4 * rates["synchronous"], job.output  # 2.5 where nothing else runs
+    assert int(found[2][3]) == 0, job.output
+
+
+def test_word_vectors_with_a_table_larger_than_a_server():
+    job = run_with_servers(EXAMPLES / "word_vectors.py", "--epochs", "2", HVD_SERVER_MEMORY="3000000")
+    assert job.returncode == 0, job.output
+    before, after = map(float, re.search(r"others: ([\d.]+)% before training, ([\d.]+)% after", job.output).groups())
+    assert 40 < before < 60 and after > 66, job.output
+
+
+def test_one_server_refuses_such_a_table():
+    job = run_with_servers(EXAMPLES / "word_vectors.py", "--epochs", "2", servers=1, HVD_SERVER_MEMORY="3000000")
+    assert job.returncode != 0, job.output
+    assert re.search(r"ValueError: .*table 'vectors' is full: .* 3000000 \(HVD_SERVER_MEMORY\)", job.output), job.output
+
+
+def test_recommender():
+    job = run_with_servers(EXAMPLES / "recommender.py", "--epochs", "3", "--events", "60000")
+    assert job.returncode == 0, job.output
+    after, before = map(float, re.search(r"accuracy ([\d.]+)%, ([\d.]+)% before", job.output).groups())
+    assert before < 55 and after > 65, job.output
