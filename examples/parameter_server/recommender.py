@@ -2,7 +2,7 @@
 
     hvdrun -np 2 --servers 2 python examples/parameter_server/recommender.py
 
-Data are made on the spot: users and items have hidden tastes, and a user likes an item if theirs agree. Every worker has
+Data are made on the spot: users and items have hidden tastes, and users like items if theirs agree. Every worker has
 events of its own. A row travels once for each batch in which it comes, however often it comes there, and those of the
 next batch travel while this one is computed. The dense layers are the same on all workers at every step.
 """

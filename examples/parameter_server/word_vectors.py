@@ -2,7 +2,7 @@
 
     HVD_SERVER_MEMORY=3000000 hvdrun -np 2 --servers 2 python examples/parameter_server/word_vectors.py
 
-Skip-gram with negative sampling (Mikolov et al., 2013, arXiv:1310.4546) in NumPy. A word's key is a hash of its letters,
+Skip-gram with negative sampling (Mikolov et al., 2013, arXiv:1310.4546) in NumPy. The key of a word is a hash of it,
 so that workers need not agree on numbers: a row comes into being when it is first pushed to. Workers read different
 parts of the text, and wait for nobody.
 

@@ -304,6 +304,13 @@ def test_other_servers_take_over_a_snapshot(ranks, tmp_path):
             servers.restore(tmp_path)
 
 
+@pytest.mark.ranks(1)
+def test_the_first_program_of_the_page(ranks, capsys):
+    page = (ROOT / "docs" / "parameter-server.md").read_text()
+    exec(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], {})
+    assert 0.1 < float(capsys.readouterr().out.split()[1]) < 0.5  # of a target of 1
+
+
 # Several workers
 
 
@@ -515,7 +522,7 @@ def test_dense_optimizer(servers, ranks):
     with pytest.raises(ValueError, match="make another DenseOptimizer"):
         optimizer.add_param_group({"params": [torch.nn.Parameter(torch.zeros(1))]})
     ours[2].bias.grad = torch.zeros(1).to_sparse()
-    with pytest.raises(ValueError, match="the gradient of .* is sparse"):
+    with pytest.raises(ValueError, match=r"the gradient of .* is sparse"):
         optimizer.step()
 
 
