@@ -13,6 +13,11 @@ It prints how many steps were made in a second, and how well the network does. W
 asynchronous training is faster and nothing else is; where workers stall now and then, a bound helps as well.
 """
 
+# ruff: noqa: E402
+import hvd
+
+hvd.init()  # a server stays here until the workers are done, and imports no more
+
 import argparse
 import random
 import time
@@ -89,7 +94,6 @@ def main():
     parser.add_argument("--bound", type=int, default=3, help="clocks that workers may be apart (default: %(default)s)")
     options = parser.parse_args()
 
-    hvd.init()  # a server stays here until the workers are done
     torch.set_num_threads(1)
     images, labels, test_images, test_labels = load_images()
     ways = {"asynchronous": "asynchronous", f"bound {options.bound}": options.bound, "synchronous": "synchronous"}

@@ -7,6 +7,11 @@ events of its own. A row travels once for each batch in which it comes, however 
 next batch travel while this one is computed. The dense layers are the same on all workers at every step.
 """
 
+# ruff: noqa: E402
+import hvd
+
+hvd.init()  # a server stays here until the workers are done, and imports no more
+
 import argparse
 
 import torch
@@ -14,7 +19,7 @@ from torch import nn
 
 import hvd.torch as hvd
 
-USERS, ITEMS, TASTES = 20_000, 2_000, 4
+USERS, ITEMS, TASTES = 4_000, 1_000, 4
 WIDTH = 16
 BATCH = 512
 ITEM_KEYS = 1 << 32  # users and items share a table: keys are any 64 bits
@@ -65,10 +70,9 @@ def accuracy_of(model, keys, likes):
 def main():
     parser = argparse.ArgumentParser(description="Trains a recommender on parameter servers and by allreduce.")
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--events", type=int, default=100_000, help="of each worker (default: %(default)s)")
+    parser.add_argument("--events", type=int, default=60_000, help="of each worker (default: %(default)s)")
     options = parser.parse_args()
 
-    hvd.init()  # a server stays here until the workers are done
     torch.set_num_threads(1)
     torch.manual_seed(0)
     with hvd.ps.connect() as servers:

@@ -531,7 +531,7 @@ def test_dense_optimizer(servers, ranks):
 
 def run_with_servers(program: Path, *arguments: str, servers: int = 2, **variables: str):
     command = [hvdrun(), "-np", "2", "--servers", str(servers), sys.executable, str(program), *arguments]
-    return run_command(command, {"OMP_NUM_THREADS": "1", **variables}, limit_s=120)
+    return run_command(command, {"OMP_NUM_THREADS": "1", **variables}, limit_s=300)
 
 
 def test_steps_with_servers_have_the_bits_of_allreduce():
@@ -546,12 +546,12 @@ EXAMPLES = ROOT / "examples" / "parameter_server"
 
 
 def test_digits_with_a_slow_worker():
-    job = run_with_servers(EXAMPLES / "digits.py", "--steps", "600", "--milliseconds", "3", "--slow", "4")
+    job = run_with_servers(EXAMPLES / "digits.py", "--steps", "400", "--milliseconds", "3", "--slow", "4")
     assert job.returncode == 0, job.output
     found = re.findall(r"^(.*): +(\d+) steps/s, accuracy ([\d.]+)%.* (\d+) at most$", job.output, re.MULTILINE)
     rates = {way: float(rate) for way, rate, _, _ in found}
     assert list(rates) == ["asynchronous", "bound 3", "synchronous"], job.output
-    assert all(float(accuracy) >= 90 for _, _, accuracy, _ in found), job.output  # untrained 10
+    assert all(float(accuracy) >= 85 for _, _, accuracy, _ in found), job.output  # untrained 10
     assert rates["asynchronous"] > 1.4 * rates["synchronous"], job.output  # 2.5 where nothing else runs
     assert int(found[2][3]) == 0, job.output
 
@@ -570,7 +570,7 @@ def test_one_server_refuses_such_a_table():
 
 
 def test_recommender():
-    job = run_with_servers(EXAMPLES / "recommender.py", "--epochs", "3", "--events", "60000")
+    job = run_with_servers(EXAMPLES / "recommender.py", "--epochs", "2", "--events", "60000")
     assert job.returncode == 0, job.output
     after, before = map(float, re.search(r"accuracy ([\d.]+)%, ([\d.]+)% before", job.output).groups())
-    assert before < 55 and after > 65, job.output
+    assert before < 55 and after > 80, job.output
