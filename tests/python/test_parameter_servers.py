@@ -451,11 +451,14 @@ def test_errors_of_torch_modules(servers, ranks):
         (lambda: embedding([1, 2]), "keys are a tensor of integers, not list"),
         (lambda: ps.Embedding(torch.zeros(3, 2)), r"made by ParameterServers.table\(\) is needed, not Tensor"),
         (lambda: ps.EmbeddingBag(table, mode="median"), "mode is 'sum', 'mean' or 'max', not 'median'"),
-        (lambda: ps.DenseOptimizer([], servers), "no parameters that require a gradient"),
-        (lambda: ps.DenseOptimizer(model.parameters(), servers), "pairs of name and parameter"),
-        (lambda: ps.DenseOptimizer([*model.named_parameters()] * 2, servers), "two parameters have the name 'weight'"),
+        (lambda: ps.DenseOptimizer([], servers, ps.SGD()), "no parameters that require a gradient"),
+        (lambda: ps.DenseOptimizer(model.parameters(), servers, ps.SGD()), "pairs of name and parameter"),
         (
-            lambda: ps.DenseOptimizer(torch.nn.Linear(2, 1).double().named_parameters(), servers),
+            lambda: ps.DenseOptimizer([*model.named_parameters()] * 2, servers, ps.SGD()),
+            "two parameters have the name 'weight'",
+        ),
+        (
+            lambda: ps.DenseOptimizer(torch.nn.Linear(2, 1).double().named_parameters(), servers, ps.SGD()),
             "'weight' is torch.float64: those on servers are float32",
         ),
         (
