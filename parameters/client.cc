@@ -22,6 +22,8 @@ namespace hvd {
 class ParameterClient::Call {
  public:
   int unanswered = 0;
+  bool told = false;     // somebody has waited for it
+  bool dropped = false;  // nobody will
   Status status;
   std::uint64_t version = std::numeric_limits<std::uint64_t>::max();
   std::vector<std::uint64_t> own_keys;  // of a whole table: refers to no memory of the caller
@@ -124,6 +126,11 @@ class ParameterClient::State {
 
   void progress() {
     for (const auto& link : links) link->progress();
+  }
+
+  // Of a call that nobody waits for.
+  void note_failure(const Status& status) {
+    if (!status.ok() && failure.ok()) failure = status;
   }
 
   void progress_or_end() {
@@ -403,17 +410,13 @@ void ParameterClient::Link::copy_rows(const Message& message, std::span<const st
 
 void ParameterClient::Link::finish(const Message& message, Status status, std::uint64_t version) {
   if (!message.call) {
-    if (!status.ok() && state_.failure.ok()) state_.failure = std::move(status);
-    return;
+    return state_.note_failure(status);
   }
   Call& call = *message.call;
   --call.unanswered;
   call.version = std::min(call.version, version);
-  if (!status.ok() && call.status.ok()) {
-    call.status = status;
-    // Nobody else refers to it: nobody will ask.
-    if (message.call.use_count() == 1 && state_.failure.ok()) state_.failure = std::move(status);
-  }
+  if (!status.ok() && call.status.ok()) call.status = std::move(status);
+  if (call.dropped && call.unanswered == 0) state_.note_failure(call.status);
 }
 
 void ParameterClient::Link::close(const Status& reason) {
@@ -601,6 +604,7 @@ ParameterClient::CallReference ParameterClient::fill(int table, const RowsCall& 
 
 bool ParameterClient::wait(const CallReference& call, Deadline deadline) {
   if (!state_->run_until(deadline, [&] { return call->unanswered == 0; })) return false;
+  call->told = true;
   if (!call->status.ok()) throw Error(call->status);
   return true;
 }
@@ -612,6 +616,12 @@ bool ParameterClient::is_done(const CallReference& call) {
 }
 
 std::uint64_t ParameterClient::version(const CallReference& call) { return call->version; }
+
+void ParameterClient::drop(const CallReference& call) {
+  const MutexLock lock(state_->mutex);
+  call->dropped = true;
+  if (call->unanswered == 0 && !call->told) state_->note_failure(call->status);
+}
 
 bool ParameterClient::flush(Deadline deadline) {
   const auto is_idle = [&] {

@@ -76,7 +76,9 @@ class ParameterClient {
   bool is_done(const CallReference& call);  // makes progress
   // Of a call that is done: the lowest version of the table among the servers that answered.
   static std::uint64_t version(const CallReference& call);
-  // Until all calls are done. Throws the first error of calls that nobody has waited for.
+  // Nobody will wait for the call: flush() throws its error.
+  void drop(const CallReference& call);
+  // Until all calls are done. Throws the first error of dropped calls.
   bool flush(Deadline deadline);
 
   // This worker has finished another clock; tells all servers, waits for none.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <iterator>
 #include <limits>
 #include <unordered_map>
 #include <unordered_set>
@@ -409,14 +411,12 @@ void Shard::evict_one(Table& table) {
 // Its rows are made now: what cannot be applied when the clock ends is refused to who pushes it.
 void Shard::keep_pending(Table& table, const PsRequest& request, std::span<const std::byte> gradients) {
   if (keys_.empty()) return;
-  const std::size_t values = gradients.size() / sizeof(float);
   const std::size_t more = keys_.size() * sizeof(std::uint64_t) + gradients.size();
   make_rows(table, keys_, more);
   Pending& pending = table.pending[std::max(request.clock, settled_)][request.worker];
-  const std::size_t old = pending.gradients.size();
   pending.keys.insert(pending.keys.end(), keys_.begin(), keys_.end());
-  pending.gradients.resize(old + values);
-  std::memcpy(pending.gradients.data() + old, gradients.data(), gradients.size());
+  const auto* const values = reinterpret_cast<const float*>(gradients.data());  // aligned, see push()
+  pending.gradients.insert(pending.gradients.end(), values, values + gradients.size() / sizeof(float));
   table.pending_bytes += more;
 }
 
@@ -442,30 +442,45 @@ void Shard::settle() {
   }
 }
 
-void Shard::settle(Table& table, std::uint32_t clock) {
-  const std::size_t width = table.spec.width;
+// The sum of what workers have pushed, in their order. Usually of the same keys, as in a dense table: then it is made
+// in the first one's memory.
+Shard::Pending Shard::sum_of(std::map<std::uint32_t, Pending>& by_worker, std::size_t width) {
+  Pending& first = by_worker.begin()->second;
+  const bool is_ascending = std::ranges::adjacent_find(first.keys, std::greater_equal()) == first.keys.end();
+  const auto is_alike = [&](const auto& entry) { return entry.second.keys == first.keys; };
+  if (is_ascending && std::ranges::all_of(by_worker, is_alike)) {
+    for (auto other = std::next(by_worker.begin()); other != by_worker.end(); ++other) {
+      add_values(first.gradients.data(), other->second.gradients.data(), first.gradients.size());
+    }
+    return std::move(first);
+  }
+  Pending sum;
   std::unordered_map<std::uint64_t, std::size_t> places;
-  std::vector<std::uint64_t> order;
-  std::vector<float> sums;
-  for (const auto& [worker, pending] : table.pending[clock]) {
+  for (const auto& [worker, pending] : by_worker) {
     for (std::size_t i = 0; i < pending.keys.size(); ++i) {
-      const auto [place, is_new] = places.try_emplace(pending.keys[i], order.size());
+      const auto [place, is_new] = places.try_emplace(pending.keys[i], sum.keys.size());
       const float* const gradient = pending.gradients.data() + i * width;
       if (is_new) {
-        order.push_back(pending.keys[i]);
-        sums.insert(sums.end(), gradient, gradient + width);
+        sum.keys.push_back(pending.keys[i]);
+        sum.gradients.insert(sum.gradients.end(), gradient, gradient + width);
       } else {
-        add_values(sums.data() + place->second * width, gradient, width);
+        add_values(sum.gradients.data() + place->second * width, gradient, width);
       }
     }
   }
+  return sum;
+}
+
+void Shard::settle(Table& table, std::uint32_t clock) {
+  Pending sum = sum_of(table.pending[clock], table.spec.width);
   table.pending.erase(clock);
   table.count_pending();
   if (table.spec.average) {
-    const float share = 1.0f / static_cast<float>(workers_.size());
-    for (float& sum : sums) sum *= share;
+    // As an allreduce scales: in double precision, rounded once.
+    const double share = 1.0 / static_cast<double>(workers_.size());
+    for (float& value : sum.gradients) value = static_cast<float>(static_cast<double>(value) * share);
   }
-  update(table, order, sums.data());
+  update(table, sum.keys, sum.gradients.data());
 }
 
 std::vector<std::uint32_t> Shard::present_workers() const {

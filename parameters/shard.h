@@ -129,6 +129,7 @@ class Shard {
   void drop_pending(std::uint32_t worker, std::uint32_t first_clock);
   void settle();
   void settle(Table& table, std::uint32_t clock);
+  static Pending sum_of(std::map<std::uint32_t, Pending>& by_worker, std::size_t width);
   void update(Table& table, std::span<const std::uint64_t> keys, const float* gradients);
   bool make_rows(Table& table, std::span<const std::uint64_t> keys, std::size_t more_bytes = 0);
   void check_room(const Table& table, std::size_t new_rows, std::size_t more_bytes = 0) const;

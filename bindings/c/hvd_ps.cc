@@ -123,7 +123,7 @@ struct hvd_ps {
         log("rank " + std::to_string(topology.rank), place->config.diagnosis.log_level) {
     if (place->config.job.servers == 0) own = std::make_unique<OwnServer>(*place, topology.rank, topology.size);
     const int servers = own ? topology.size : place->config.job.servers;
-    client = std::make_unique<ParameterClient>(
+    client = std::make_shared<ParameterClient>(
         WorkerOptions{.worker = topology.rank,
                       .workers = topology.size,
                       .servers = servers,
@@ -138,11 +138,11 @@ struct hvd_ps {
   const std::shared_ptr<const JobPlace> place;
   const Log log;
   std::unique_ptr<OwnServer> own;
-  std::unique_ptr<ParameterClient> client;
+  std::shared_ptr<ParameterClient> client;
 };
 
 struct hvd_ps_work {
-  ParameterClient* client;
+  std::weak_ptr<ParameterClient> client;  // expired: the connections are closed
   ParameterClient::CallReference call;
 };
 
@@ -150,13 +150,20 @@ namespace {
 
 ParameterClient& client_of(hvd_ps* ps) { return *required(ps, "ps").client; }
 
+std::shared_ptr<ParameterClient> client_of(hvd_ps_work* work) {
+  auto client = required(work, "work").client.lock();
+  if (!client) throw Error(StatusCode::shut_down, "the connections with the parameter servers are closed");
+  return client;
+}
+
 using Start = ParameterClient::CallReference (ParameterClient::*)(int table, const RowsCall& rows);
 
 hvd_status start_call(hvd_ps* ps, std::int32_t table, const std::uint64_t* keys, std::size_t count,
                       const float* gradients, float* rows, hvd_ps_work** work, Start start) {
   return guarded([&] {
     if (work != nullptr) *work = nullptr;
-    ParameterClient& client = client_of(ps);
+    const hvd_ps& own = required(ps, "ps");
+    ParameterClient& client = *own.client;
     const bool is_whole = keys == nullptr && client.spec(table).dense;
     if (!is_whole && count > 0) required(keys, "keys");
     const RowsCall call{.keys = {keys, is_whole ? 0 : count},
@@ -166,7 +173,7 @@ hvd_status start_call(hvd_ps* ps, std::int32_t table, const std::uint64_t* keys,
                         .values = count};
     auto started = (client.*start)(table, call);
     if (work != nullptr) {
-      *work = new hvd_ps_work{&client, std::move(started)};
+      *work = new hvd_ps_work{own.client, std::move(started)};
     } else {
       client.wait(started, Deadline::max());
     }
@@ -266,20 +273,23 @@ hvd_status hvd_ps_fill(hvd_ps* ps, int32_t table, const float* values, size_t co
 
 hvd_status hvd_ps_work_wait(hvd_ps_work* work, int64_t timeout_us) {
   return guarded([&] {
-    const hvd_ps_work& own = required(work, "work");
-    if (!own.client->wait(own.call, deadline_in(timeout_us))) throw Timeout("the work is not done yet");
+    if (!client_of(work)->wait(work->call, deadline_in(timeout_us))) throw Timeout("the work is not done yet");
   });
 }
 
 int hvd_ps_work_poll(hvd_ps_work* work) {
   int is_done = 1;
-  const auto status = guarded([&] { is_done = required(work, "work").client->is_done(work->call) ? 1 : 0; });
+  const auto status = guarded([&] { is_done = client_of(work)->is_done(work->call) ? 1 : 0; });
   return status == HVD_OK ? is_done : 1;  // hvd_ps_work_wait() returns the error
 }
 
 uint64_t hvd_ps_work_version(hvd_ps_work* work) { return work == nullptr ? 0 : ParameterClient::version(work->call); }
 
-void hvd_ps_work_free(hvd_ps_work* work) { delete work; }
+void hvd_ps_work_free(hvd_ps_work* work) {
+  if (work == nullptr) return;
+  const std::unique_ptr<hvd_ps_work> own(work);
+  if (const auto client = own->client.lock()) client->drop(own->call);
+}
 
 hvd_status hvd_ps_flush(hvd_ps* ps, int64_t timeout_us) {
   return guarded([&] {

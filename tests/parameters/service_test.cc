@@ -203,7 +203,7 @@ TEST_CASE("a synchronous table adds up in the order of workers, and waits for al
   for (int step = 0; step < kSteps; ++step) {
     float sum = 0;
     for (int w = 0; w < kWorkers; ++w) sum += 0.1f * static_cast<float>(w + 1) + 0.01f * static_cast<float>(step);
-    expected = std::fmaf(sum * (1.0f / 3.0f), -0.1f, expected);
+    expected = std::fmaf(static_cast<float>(static_cast<double>(sum) * (1.0 / kWorkers)), -0.1f, expected);
     CHECK(seen[0][static_cast<std::size_t>(step) * 6] == expected);
   }
 }
