@@ -1,6 +1,6 @@
 """Word vectors of the text that Python's help() shows, in tables that are larger than a server's memory may be.
 
-    HVD_SERVER_MEMORY=3000000 hvdrun -np 2 --servers 2 python examples/parameter_server/word_vectors.py
+    HVD_SERVER_MEMORY=2000000 hvdrun -np 2 --servers 2 python examples/parameter_server/word_vectors.py
 
 Skip-gram with negative sampling (Mikolov et al., 2013, arXiv:1310.4546) in NumPy. The key of a word is a hash of it,
 so that workers need not agree on numbers: a row comes into being when it is first pushed to. Workers read different

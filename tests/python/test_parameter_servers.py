@@ -561,16 +561,16 @@ def test_digits_with_a_slow_worker():
 
 
 def test_word_vectors_with_a_table_larger_than_a_server():
-    job = run_with_servers(EXAMPLES / "word_vectors.py", "--epochs", "2", HVD_SERVER_MEMORY="3000000")
+    job = run_with_servers(EXAMPLES / "word_vectors.py", "--epochs", "2", HVD_SERVER_MEMORY="2000000")
     assert job.returncode == 0, job.output
     before, after = map(float, re.search(r"others: ([\d.]+)% before training, ([\d.]+)% after", job.output).groups())
     assert 40 < before < 60 and after > 66, job.output
 
 
 def test_one_server_refuses_such_a_table():
-    job = run_with_servers(EXAMPLES / "word_vectors.py", "--epochs", "2", servers=1, HVD_SERVER_MEMORY="3000000")
+    job = run_with_servers(EXAMPLES / "word_vectors.py", "--epochs", "2", servers=1, HVD_SERVER_MEMORY="2000000")
     assert job.returncode != 0, job.output
-    assert re.search(r"ValueError: .*table 'vectors' is full: .* 3000000 \(HVD_SERVER_MEMORY\)", job.output), job.output
+    assert re.search(r"ValueError: .*table 'vectors' is full: .* 2000000 \(HVD_SERVER_MEMORY\)", job.output), job.output
 
 
 def test_recommender():
