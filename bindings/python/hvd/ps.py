@@ -288,15 +288,15 @@ class Table(_AnyTable):
             room = kind_of(rows).write(rows)
             if room.type.name != "float32" or tuple(room.shape) != shape or room.finish is not None:
                 raise ValueError(f"out is a contiguous float32 array of shape {shape}")
-        address = numbers.ctypes.data if len(numbers) else 8  # any but NULL, which means all rows
+        asked = kind_of(numbers).read(numbers)
         work = self._native.start(
             call,
             self._number,
-            address,
+            asked.address if len(numbers) else 8,  # any but NULL, which means all rows
             len(numbers),
             given.address if given else 0,
             room.address if room else 0,
-            (numbers, given, room),
+            (asked, given, room),
         )
         handle = Handle(work, room.owner if room else None)
         return handle.wait() if wait else handle
