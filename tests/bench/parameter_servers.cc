@@ -194,7 +194,7 @@ class Load {
   template <typename Body>
   explicit Load(const Body& body)
       : thread_([this, &body] {
-          for (std::size_t i = 0; !stops_; ++i) body(i);
+          while (!stops_) body(done_++);
         }) {}
   ~Load() {
     stops_ = true;
@@ -203,8 +203,15 @@ class Load {
   Load(const Load&) = delete;
   Load& operator=(const Load&) = delete;
 
+  double microseconds_each() const {
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start_;
+    return taken.count() * 1e6 / static_cast<double>(std::max<std::size_t>(done_, 1));
+  }
+
  private:
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::atomic<bool> stops_{false};
+  std::atomic<std::size_t> done_{0};
   std::thread thread_;
 };
 
@@ -231,6 +238,7 @@ Times measure_allreduces(const Options& options, Caller& caller) {
     }
     const Load calls(call);
     add("calls");
+    if (number > 0) times["call"].push_back(calls.microseconds_each());
   }
   if (values[0] != static_cast<float>(hvd::size())) throw std::runtime_error("the sum is wrong");
   return times;

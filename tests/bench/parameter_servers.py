@@ -14,7 +14,8 @@ median time of all launches' rounds, and the load of the machine before and afte
 - wire: one worker and its server in network namespaces with links of 1 Gb/s. Share: rows, without keys and headers.
 - steps: four workers on rows of their own, of which one takes twice as long for a step (it sleeps, so that
   the number of CPUs does not matter); steps of all together, asynchronous against synchronous.
-- beside: allreduces of 64 MB of two ranks whose second threads call a server, against ones whose second threads count.
+- beside: allreduces of 64 MB of two ranks: alone, while a second thread of each calls a server (push_pull, one call
+  after the other), and while it counts, which is as much as that can ask of the CPUs.
 """
 
 from __future__ import annotations
@@ -349,10 +350,12 @@ def measure_steps(launches: int, rounds: int) -> None:
 def measure_beside(launches: int, rounds: int) -> None:
     command = [HVDRUN, "-np", 2, "--servers", 1, PROGRAM, "--allreduce", 64 << 20, "--rounds", rounds]
     results = by_turns({"": command}, launches)[""]
-    print("milliseconds of an allreduce, least and median: ", end="")
-    print(", ".join(f"{name} {both(of)[0] / 1e3:.1f} {both(of)[1] / 1e3:.1f}" for name, of in results.items()))
-    ratios = [busy / calls for busy, calls in zip(both(results["busy"]), both(results["calls"]))]
-    print(f"beside a server's calls as fast as beside threads that count: {ratios[0]:.2f}x, {ratios[1]:.2f}x")
+    print("milliseconds of an allreduce, least and median; its speed against alone")
+    for load in ("alone", "calls", "busy"):
+        taken = both(results[load])
+        print(f"{load:6}" + "".join(f"{time / 1e3:8.1f}" for time in taken), end="")
+        print("".join(f"{alone / time:7.2f}x" for alone, time in zip(both(results["alone"]), taken)))
+    print(f"beside them a call of {ROWS} rows takes {statistics.median(results['call']):.0f} us by the median")
 
 
 WORK = {"hvd": work_hvd, "gloo": work_gloo, "redis": work_redis, "steps": work_steps}
