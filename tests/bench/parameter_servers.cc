@@ -64,6 +64,7 @@ void pin_to_cpu(int number) {
   if (sched_setaffinity(0, sizeof allowed, &allowed) != 0) throw std::runtime_error("sched_setaffinity");
 }
 
+int number_in(const char* variable) { return std::atoi(std::getenv(variable)); }  // that hvdrun has set
 bool is_server() { return std::getenv("HVD_SERVER") != nullptr; }
 
 // The seconds of the slowest rank.
@@ -97,7 +98,7 @@ class Caller {
     table.rule = HVD_PS_SGD;
     table.learning_rate = 0.5F;
     check(hvd_ps_open(ps_, &table, &table_));
-    if (options.pin) pin_to_cpu(hvd::rank());  // not before: who has one CPU only yields where it would spin
+    if (options.pin) pin_to_cpu(hvd::rank());  // not before: with one CPU it would yield, not spin
     fill_keys();
     if (calls_) create_rows();
   }
@@ -265,10 +266,11 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", options.rounds)->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--idle", options.idle, "ranks that make no calls, from the first")->capture_default_str();
   app.add_option("--allreduce", options.allreduce, "bytes; 0: calls are timed")->capture_default_str();
-  app.add_flag("--pin", options.pin, "each rank on a CPU of its own");
+  app.add_flag("--pin", options.pin, "each rank and server on a CPU of its own");
   CLI11_PARSE(app, argc, argv);
   try {
     if (is_server()) {
+      if (options.pin) pin_to_cpu(number_in("HVD_SIZE") + number_in("HVD_SERVER"));
       check(hvd_ps_serve());
     } else {
       measure(options);
