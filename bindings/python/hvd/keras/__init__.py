@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from hvd import basics as _basics
@@ -16,6 +17,7 @@ from hvd.basics import *  # noqa: F403
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from hvd.keras import callbacks, elastic
 from hvd.keras.framework import backend as _backend
+from hvd.keras.framework import backend_name as _backend_name
 from hvd.keras.functions import (
     allgather,
     allreduce,
@@ -62,3 +64,9 @@ __all__ = [
     "remove_process_set",
 ]
 __all__ += _basics.__all__
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ps":  # needed by few programs
+        return importlib.import_module("hvd.tensorflow.ps" if _backend_name() == "tensorflow" else "hvd.ps")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

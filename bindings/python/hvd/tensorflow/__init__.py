@@ -8,6 +8,7 @@
 Keras models and optimizers: `hvd.tensorflow.keras`, which is `hvd.keras`.
 """
 
+import importlib
 from typing import TYPE_CHECKING
 
 from hvd import basics as _basics
@@ -50,6 +51,7 @@ from hvd.tensorflow.optimizer import DistributedOptimizer
 from hvd.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
 
 if TYPE_CHECKING:
+    from hvd.tensorflow import ps
     from hvd.tensorflow.sync_batch_norm import SyncBatchNormalization
 
 __all__ = [
@@ -100,10 +102,8 @@ __all__ += _basics.__all__
 
 
 def __getattr__(name: str) -> object:
-    if name == "data":  # needed by few programs
-        import hvd.tensorflow.data as data
-
-        return data
+    if name in ("data", "ps"):  # needed by few programs
+        return importlib.import_module(f"hvd.tensorflow.{name}")
     # Needs Keras, which takes seconds to import, and which programs without it need not have.
     if name == "SyncBatchNormalization":
         from hvd.tensorflow.sync_batch_norm import SyncBatchNormalization

@@ -2,3 +2,4 @@
 
 from hvd.keras import *  # noqa: F403
 from hvd.keras import __all__ as __all__
+from hvd.keras import __getattr__ as __getattr__
