@@ -35,6 +35,7 @@ namespace {
 constexpr Duration kShareTime = std::chrono::seconds(2);  // for passing memory to a worker
 constexpr Duration kSnapshotLook = std::chrono::milliseconds(10);
 constexpr Duration kAcceptNap = std::chrono::milliseconds(1);
+constexpr Duration kStoreLook = std::chrono::seconds(1);
 constexpr int kRequestsPerTurn = 64;  // of one connection, before the others have theirs
 constexpr int kTurnsPerPoll = 64;     // while busy: sockets are looked at once in so many turns
 
@@ -399,6 +400,7 @@ class ParameterServer::State {
       if (holding.opens) next = std::min(next, *holding.opens);
     }
     if (snapshot_.child > 0) next = std::min(next, deadline_after(kSnapshotLook));
+    if (is_deserted()) next = std::min(next, next_store_look_);
     return next;
   }
 
@@ -440,6 +442,20 @@ class ParameterServer::State {
       write_own_snapshot();
     }
     if (snapshot_.child > 0) reap();
+    if (is_deserted() && now >= next_store_look_) look_at_store(now);
+  }
+
+  bool is_deserted() const { return clients_.empty() && lost_.empty(); }
+
+  // Without the job's store no worker finds this server any longer: it would wait for ever where nobody ends it.
+  void look_at_store(TimePoint now) {
+    next_store_look_ = now + kStoreLook;
+    try {
+      store_.add(ps_keys::starts(options_.server), 0);
+    } catch (const PeerLost&) {
+      log_.info("ends: the job's store is gone, and no worker is connected");
+      stops_ = true;
+    }
   }
 
   void forget_lost_workers(TimePoint now) {
@@ -767,6 +783,7 @@ class ParameterServer::State {
   bool is_accept_told_ = false;
   bool is_snapshot_own_ = false;  // it was due, nobody has asked for it
   Deadline next_snapshot_ = Deadline::max();
+  Deadline next_store_look_ = deadline_after(kStoreLook);
   std::atomic<bool> stops_{false};
 };
 

@@ -23,6 +23,9 @@ static_assert(HVD_PS_FTRL == static_cast<int>(UpdateRule::ftrl) && HVD_PS_FTRL +
 static_assert(HVD_PS_NORMAL == static_cast<int>(InitializerSpec::Kind::normal));
 static_assert(HVD_PS_SYNCHRONOUS == static_cast<int>(Consistency::synchronous));
 
+constexpr const char* kAdviceForLaterEpochs =
+    "the servers of this job, which TF_CONFIG describes, are found between the first hvd_init() and the hvd_shutdown() "
+    "that follows it: connect then, and keep the connection, which hvd_shutdown() does not close";
 constexpr Duration kLook = std::chrono::milliseconds(10);
 
 ServerOptions server_options(const JobPlace& place, int server, int servers) {
@@ -123,6 +126,7 @@ struct hvd_ps {
         log("rank " + std::to_string(topology.rank), place->config.diagnosis.log_level) {
     if (place->config.job.servers == 0) own = std::make_unique<OwnServer>(*place, topology.rank, topology.size);
     const int servers = own ? topology.size : place->config.job.servers;
+    if (!own && !place->has_servers) throw InvalidArgument(kAdviceForLaterEpochs);
     client = std::make_shared<ParameterClient>(
         WorkerOptions{.worker = topology.rank,
                       .workers = topology.size,

@@ -22,13 +22,15 @@
 
 namespace hvd {
 
-// What services beside the collectives need of the job: its store, the same in all epochs, and its key.
+// What services beside the collectives need of the job: its store, the same in all epochs where hvdrun has it, and its
+// key.
 struct JobPlace {
   Store store;
   JobKey key;
   Config config;
-  std::string local_host;  // the numeric address at which other processes of the job reach this one
-  std::string host_key;    // RankIdentity's
+  std::string local_host;   // the numeric address at which other processes of the job reach this one
+  std::string host_key;     // RankIdentity's
+  bool has_servers = true;  // false: they are announced in the store of an earlier epoch
 };
 
 struct JoinedJob {

@@ -39,8 +39,8 @@ std::unique_ptr<Runtime> make_runtime(const Config& config, const Store& store, 
                                     .make_channel = make_channel});
 }
 
-std::shared_ptr<const JobPlace> place_in(const Config& config, const Store& store, const JobKey& key,
-                                         const std::string& local_host) {
+std::shared_ptr<JobPlace> place_in(const Config& config, const Store& store, const JobKey& key,
+                                   const std::string& local_host) {
   return std::make_shared<JobPlace>(
       JobPlace{.store = store,
                .key = key,
@@ -154,9 +154,9 @@ JoinedJob start_together(const Config& config, const Launch& launch, const std::
   }
   check_promise(launch, config, job->runtime->topology());
   const Store of_job = place.store.with_alarm([check] { check(kAnswerTimeout); });
-  return {.runtime = runtime_of(job),
-          .member = nullptr,
-          .place = place_in(config, of_job, place.key, address_of(config, place.store))};
+  const auto place_of_job = place_in(config, of_job, place.key, address_of(config, place.store));
+  place_of_job->has_servers = launch.launcher == Launcher::hvdrun || epoch == 1;
+  return {.runtime = runtime_of(job), .member = nullptr, .place = place_of_job};
 }
 
 // Of each epoch an own file: "run.json", and "run.epoch2.json" of the second.

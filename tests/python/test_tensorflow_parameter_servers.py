@@ -1,5 +1,5 @@
-"""Parameter servers for TensorFlow and Keras. On two ranks that serve as well; then programs as the tutorials have them,
-with servers of their own: two workers and two servers, started by hvdrun and by TF_CONFIG."""
+"""Parameter servers for TensorFlow and Keras. On two ranks that serve as well; then a program as the tutorials have it,
+with two workers and two servers, started by hvdrun and by TF_CONFIG."""
 
 from __future__ import annotations
 
@@ -22,9 +22,12 @@ from launching import PROGRAMS, ROOT, hvdrun, run_command
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 
 
+is_rank = "TEST_REPORTS" in os.environ  # of the job that runs the tests marked `ranks`
+
+
 @pytest.fixture
 def servers():
-    if "TEST_REPORTS" not in os.environ:  # outside of the job whose ranks run the test
+    if not is_rank:
         yield None
         return
     import hvd.tensorflow as hvd
@@ -35,7 +38,7 @@ def servers():
 
 @pytest.fixture
 def keras():
-    return pytest.importorskip("keras", minversion="3")
+    return pytest.importorskip("keras", minversion="3") if is_rank else None
 
 
 def both_ways(function):
@@ -112,7 +115,11 @@ def test_variables_have_the_values_of_rank_0_and_everybodys_gradients(servers):
 
     import hvd.tensorflow as hvd
 
-    mine = [tf.Variable(tf.fill([3, 2], 1.0 + 8 * hvd.rank())), tf.Variable(2.0), tf.Variable([4.0, 5.0], dtype="float64")]
+    mine = [
+        tf.Variable(tf.fill([3, 2], 1.0 + 8 * hvd.rank())),
+        tf.Variable(2.0),
+        tf.Variable([4.0, 5.0], dtype="float64"),
+    ]
     variables = hvd.ps.Variables(servers, "asynchronous", mine, hvd.ps.SGD(0.5))
     assert [variable.numpy().tolist() for variable in mine] == [[[1, 1]] * 3, 2, [4, 5]]
     hvd.barrier()  # here both have seen what nobody has pushed to
@@ -192,6 +199,36 @@ def test_fit_trains_what_is_on_servers(servers, keras):
 
 
 @pytest.mark.ranks(2)
+def test_the_example_learns(monkeypatch, capsys, keras):
+    import hvd.tensorflow as hvd
+
+    monkeypatch.setattr(sys, "argv", ["parameter_server.py", "--epochs", "4"])
+    runpy.run_path(str(ROOT / "examples" / "tensorflow" / "parameter_server.py"), run_name="__main__")
+    written = capsys.readouterr().out
+    if hvd.rank() != 0:
+        assert written == ""
+        return
+    found = re.search(r"rows on the servers: \[(\d+), (\d+)\], test accuracy ([\d.]+)%, 2 workers", written)
+    assert found, written
+    first, second, accuracy = (float(number) for number in found.groups())
+    assert accuracy >= 85 and min(first, second) > 400, written
+
+
+@pytest.mark.ranks(2)
+def test_the_program_of_the_page_learns(monkeypatch, capsys, tmp_path):
+    import hvd.tensorflow as hvd
+
+    page = (ROOT / "docs" / "tf-distribute.md").read_text().split("### ParameterServerStrategy")[1]
+    (tmp_path / "train.py").write_text(page.split("```python\n")[1].split("```")[0])
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path("train.py")
+    written = capsys.readouterr().out
+    if hvd.rank() == 0:
+        assert float(re.search(r"the loss is ([\d.]+)", written)[1]) < 0.01
+        assert len(list((tmp_path / "snapshot").iterdir())) == 2
+
+
+@pytest.mark.ranks(2)
 def test_what_breaks_the_job_is_known_by_its_text():
     import tensorflow as tf
 
@@ -247,8 +284,8 @@ def run_by_hand(command, environment, limit_s):
 
 
 def test_between_graph_replication(tmp_path):
-    """Asynchronous workers, as a job of hvdrun in which a server is killed; then, from their checkpoint, synchronous ones
-    as processes that are started by hand."""
+    """Asynchronous workers, as a job of hvdrun in which a server is killed; then, from their checkpoint, synchronous
+    ones, as processes that are started by hand."""
     program = [sys.executable, str(PROGRAMS / "between_graph.py"), str(tmp_path)]
     environment = {
         "TF_CPP_MIN_LOG_LEVEL": "2",

@@ -1,8 +1,8 @@
 """Between-graph replication, as in TensorFlow's tutorials: between_graph.py FOLDER asynchronous|synchronous
 
-Asynchronous: the chief initialises, and trains while the other worker is not there yet; then both train, until enough steps
-are counted on the servers. A server is killed and starts again. The chief writes checkpoints: of the servers, and its
-own. Synchronous: a second job, which goes on from the checkpoint.
+Asynchronous: the chief initialises, and trains while the other worker is not there yet; then both train, until enough
+steps are counted on the servers. A server is killed and starts again. The chief writes checkpoints: of the servers, and
+its own. Synchronous: a second job, which goes on from the checkpoint.
 """
 
 import os
@@ -107,6 +107,20 @@ def lose_a_server(servers, replica):
     assert replica.loss() < 1.1 * before + 0.01, (before, replica.loss())
 
 
+def require_one_connection(counter):
+    """The servers that TF_CONFIG describes know the store of the first job only; what is connected stays so."""
+    hvd.shutdown()
+    hvd.init()
+    try:
+        hvd.ps.connect()
+    except ValueError as error:
+        assert "keep the connection" in str(error), error
+    else:
+        raise AssertionError("connected anew")
+    counter.read()
+    hvd.barrier()
+
+
 def train_asynchronously():
     servers, counter, replica = start_late()
     own = 0
@@ -128,7 +142,7 @@ def train_asynchronously():
 def train_synchronously():
     """From the servers' checkpoint, which has the values of the chief's own."""
     if not is_chief:
-        hvd.barrier()  # before it opens tables: others would wait for first values, and these are to be the restored ones
+        hvd.barrier()  # opens its tables when the chief has restored them
     servers = hvd.ps.connect()
     counter, restored = Counter(servers), Replica(servers, "net")
     if is_chief:
@@ -151,5 +165,7 @@ def train_synchronously():
 
 servers, counter, own = train_asynchronously() if sys.argv[2] == "asynchronous" else train_synchronously()
 hvd.barrier()
+if "TF_CONFIG" in os.environ:
+    require_one_connection(counter)
 print(f"worker {hvd.rank()} has made {own} steps of {counter.read()}", flush=True)
 servers.close()

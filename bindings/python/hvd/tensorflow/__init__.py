@@ -51,7 +51,7 @@ from hvd.tensorflow.optimizer import DistributedOptimizer
 from hvd.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
 
 if TYPE_CHECKING:
-    from hvd.tensorflow import ps
+    from hvd.tensorflow import ps as ps
     from hvd.tensorflow.sync_batch_norm import SyncBatchNormalization
 
 __all__ = [

@@ -5,9 +5,9 @@
 >>> model = keras.Sequential([words, keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(10)])
 >>> model.compile(optimizer=hvd.ps.DenseOptimizer(servers, hvd.ps.SGD(0.1)), loss=loss)
 
-`Embedding` and `DenseOptimizer` need Keras 3 on TensorFlow; `Variables` serves loops of one's own, without Keras. All of
-them work in eager mode and within a `tf.function`, where servers are called in the order of the program. XLA cannot
-compile them: jit_compile=False.
+`Embedding` and `DenseOptimizer` need Keras 3 on TensorFlow; `Variables` serves loops of one's own, without Keras. They
+work in eager mode and within a `tf.function`, where servers are called in the order of the program. XLA cannot compile
+them: jit_compile=False.
 
 Errors are those of `hvd.ps`; from a graph they come as TensorFlow's (`hvd.tensorflow.errors`).
 """
@@ -30,9 +30,9 @@ from hvd.ps import Optimizer as Rule
 from hvd.tensorflow.errors import refuse_in_xla
 
 if TYPE_CHECKING:
-    from hvd.tensorflow.ps_keras import Embedding, DenseOptimizer
+    from hvd.tensorflow.ps_keras import DenseOptimizer, Embedding
 
-__all__ = ["Embedding", "DenseOptimizer", "Variables", *_ps.__all__]
+__all__ = ["DenseOptimizer", "Embedding", "Variables", *_ps.__all__]
 
 
 def __getattr__(name: str) -> Any:
@@ -64,7 +64,7 @@ class Variables:
         servers: ParameterServers,
         name: str,
         variables: Iterable[Any],
-        optimizer: Rule = SGD(),
+        optimizer: Rule = SGD(),  # noqa: B008
         consistency: Consistency = "asynchronous",
         average: bool = True,
     ) -> None:
@@ -158,7 +158,7 @@ def _require_values(variables: Sequence[Any], name: str) -> None:
 
 
 def on_host(function: Callable[..., Any], inputs: list[Any], result: tf.DType) -> tf.Tensor:
-    """Calls a function of NumPy arrays: now, or within a graph each time that it comes there, in the program's order."""
+    """Calls a function of NumPy arrays: now, or whenever the graph comes there, in the order of the program."""
     refuse_in_xla("a call of parameter servers")
     return tf.numpy_function(_marking_errors(function), inputs, result)
 

@@ -16,8 +16,8 @@ from hvd.tensorflow.ps import Variables, on_host
 
 if keras.__version__.startswith("2.") or keras.backend.backend() != "tensorflow":
     raise ImportError(
-        f"hvd.ps.Embedding and hvd.ps.DenseOptimizer need Keras 3 on TensorFlow, and this is Keras {keras.__version__} on "
-        f"{keras.backend.backend()}: hvd.ps.connect().table() works with any"
+        f"hvd.ps.Embedding and hvd.ps.DenseOptimizer need Keras 3 on TensorFlow, and this is Keras {keras.__version__} "
+        f"on {keras.backend.backend()}: hvd.ps.connect().table() works with any"
     )
 
 _AHEAD = 32  # batches that may be prefetched; beyond, the oldest are forgotten
@@ -25,7 +25,7 @@ _AHEAD = 32  # batches that may be prefetched; beyond, the oldest are forgotten
 
 class Embedding(keras.layers.Layer):
     """Vectors by number, like `keras.layers.Embedding`, in a table on the servers. A call pulls each row that the batch
-    has once; the backward pass adds up the gradients of a row, pushes them, and goes on without waiting for the servers.
+    has once; the backward pass adds up the gradients of a row, pushes them, and does not wait for the servers.
 
     Numbers are any integers of 64 bits. The layer's one weight, a scalar that stays 0, makes the backward pass come to
     it: give it to the tape or the optimizer with the model's other trainable variables. The rows are saved by
@@ -114,9 +114,9 @@ class DenseOptimizer(keras.optimizers.Optimizer):
     """Has the model's variables on the servers, which update them: each training step pushes this worker's gradients,
     finishes its clock, and takes the servers' values. The first values are rank 0's.
 
-    Gradients are clipped, and accumulated, before they are pushed; `learning_rate` may be changed and scheduled as that of
-    any optimizer, and rank 0's is everybody's. What is no trainable variable (moving averages of batch normalisation)
-    is each worker's own. For `fit` and for `optimizer.apply(gradients, variables)`.
+    Gradients are clipped, and accumulated, before they are pushed; `learning_rate` may be changed and scheduled as that
+    of any optimizer, and rank 0's is everybody's. What is no trainable variable (moving averages of batch
+    normalisation) is each worker's own. For `fit` and for `optimizer.apply(gradients, variables)`.
 
     Args:
         servers: of `hvd.ps.connect()`.
@@ -129,7 +129,7 @@ class DenseOptimizer(keras.optimizers.Optimizer):
     def __init__(
         self,
         servers: ParameterServers,
-        optimizer: Rule = SGD(),
+        optimizer: Rule = SGD(),  # noqa: B008
         name: str = "dense",
         consistency: Consistency = "asynchronous",
         average: bool = True,
@@ -137,18 +137,25 @@ class DenseOptimizer(keras.optimizers.Optimizer):
     ) -> None:
         kwargs.setdefault("learning_rate", getattr(optimizer, "learning_rate", 0.0))
         super().__init__(**kwargs)
-        self._servers = servers
-        self._table = (name, optimizer, consistency, average)
+        self._servers, self._table_name, self._rule = servers, name, optimizer
+        self._consistency, self._average = consistency, average
 
     def build(self, variables: Sequence[Any]) -> None:
         if self.built:
             return
         super().build(variables)
         with tf.init_scope():  # fit() builds it while it traces the training step
-            name, *settings = self._table
-            self._served = Variables(self._servers, name, variables, *settings)
+            self._served = Variables(
+                self._servers, self._table_name, variables, self._rule, self._consistency, self._average
+            )
 
-    def _backend_update_step(self, grads: Sequence[Any], trainable_variables: Sequence[Any], learning_rate: Any) -> None:
+    def pull(self) -> None:
+        """Gives the model's variables the servers' values: others may have trained since this worker's last step."""
+        self._served.pull()
+
+    def _backend_update_step(
+        self, grads: Sequence[Any], trainable_variables: Sequence[Any], learning_rate: Any
+    ) -> None:
         by_variable = {id(variable): gradient for variable, gradient in zip(trainable_variables, grads)}
         gradients = [by_variable.get(id(variable)) for variable in self._trainable_variables]
         self._served.step(gradients, learning_rate)
