@@ -127,7 +127,17 @@ def test_tf_config_starts_a_job_twice_and_an_evaluator_is_alone(tf_config):
     assert outputs[0].count("rank 0 of 2: 3.0") == 2
     assert outputs[1].count("rank 1 of 2: 3.0") == 2
     assert outputs[2].count("rank 0 of 1: 1.0") == 2
-    assert "this process is server 0 of 1, and not one of the job's 2 ranks: it calls hvd_ps_serve()" in outputs[3]
+    assert "without a secret of the job" in outputs[3] and "set HVD_JOB_KEY to it in all processes" in outputs[3]
+
+
+def test_a_server_of_tf_config_ends_with_its_job(tf_config):
+    """Though one of the workers has never come to it."""
+    key = {"HVD_JOB_KEY": secrets.token_hex(32)}
+    tasks = [{**tf_config(task), **key} for task in ("chief", "worker", "ps")]
+    program = "import hvd; hvd.init(); hvd.rank() == 0 and hvd.ps.connect().close(); print('rank', hvd.rank())"
+    codes, outputs = run_together(*tasks, program=program)
+    assert codes == [0, 0, 0], outputs
+    assert [output.strip() for output in outputs] == ["rank 0", "rank 1", ""], outputs
 
 
 def test_tf_config_without_a_key_says_how_to_set_one(tf_config):

@@ -14,10 +14,10 @@ from hvd.ps import SGD, Consistency, Handle, ParameterServers, Table
 from hvd.ps import Optimizer as Rule
 from hvd.tensorflow.ps import Variables, on_host
 
-if keras.__version__.startswith("2.") or keras.backend.backend() != "tensorflow":
+if not hasattr(keras.optimizers.Optimizer, "_backend_update_step") or keras.backend.backend() != "tensorflow":
     raise ImportError(
-        f"hvd.ps.Embedding and hvd.ps.DenseOptimizer need Keras 3 on TensorFlow, and this is Keras {keras.__version__} "
-        f"on {keras.backend.backend()}: hvd.ps.connect().table() works with any"
+        f"hvd.ps.Embedding and hvd.ps.DenseOptimizer need a newer Keras 3, or Keras on TensorFlow: this is Keras "
+        f"{keras.__version__} on {keras.backend.backend()}, where hvd.ps.connect() works, which needs no Keras"
     )
 
 _AHEAD = 32  # batches that may be prefetched; beyond, the oldest are forgotten
@@ -28,7 +28,8 @@ class Embedding(keras.layers.Layer):
     has once; the backward pass adds up the gradients of a row, pushes them, and does not wait for the servers.
 
     Numbers are any integers of 64 bits. The layer's one weight, a scalar that stays 0, makes the backward pass come to
-    it: give it to the tape or the optimizer with the model's other trainable variables. The rows are saved by
+    it: give it to the tape or the optimizer with the model's other trainable variables. `trainable=False` keeps the
+    rows as they are. The rows are saved by
     `servers.snapshot()`, and not with the model, of which `save_weights()` keeps the rest.
 
     Where a gradient tape is asked twice for gradients, they are pushed twice.
