@@ -50,6 +50,13 @@ class Servers {
     running.server.reset();
   }
 
+  // Until it has ended by itself.
+  void await_end(int i) {
+    Running& running = running_[static_cast<std::size_t>(i)];
+    running.thread.join();
+    running.server.reset();
+  }
+
   std::unique_ptr<ParameterClient> worker(int worker, int workers, int copies = 1) {
     const WorkerOptions options{.worker = worker,
                                 .workers = workers,
@@ -333,6 +340,17 @@ TEST_CASE("with two copies a lost server's rows are there, and a new one gets th
     CHECK(pulled(*worker, table, keys) == alone);
   }
   worker->leave(deadline_after(kTestTimeout));
+}
+
+TEST_CASE("a server may end right behind its last answer") {
+  for (int i = 0; i < 20; ++i) {
+    Servers job(1, false);
+    const auto worker = job.worker(0, 1);
+    std::thread end([&] { job.await_end(0); });
+    const StatusCode left = code_of([&] { worker->leave(deadline_after(1s)); });
+    end.join();
+    REQUIRE(left == StatusCode::ok);
+  }
 }
 
 TEST_CASE("a server that has lost its rows says so") {
