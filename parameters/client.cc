@@ -63,6 +63,7 @@ class ParameterClient::Link {
   void progress();
   bool is_idle() const { return messages_.empty(); }
   void wait(Deadline deadline) { pipe_->wait(deadline); }
+  void look_for_silence(TimePoint now) { pipe_->look_for_silence(now); }
   void close(const Status& reason);
   std::uint32_t min_clock() const { return min_clock_; }
   int server() const { return server_; }
@@ -152,6 +153,7 @@ class ParameterClient::State {
   template <typename Done>
   bool run_until(Deadline deadline, const Done& done) {
     AlarmClock alarm(store.alarm());
+    Deadline late = options.stall_warning > Duration::zero() ? deadline_after(options.stall_warning) : Deadline::max();
     for (;;) {
       Link* awaited = nullptr;
       {
@@ -159,10 +161,17 @@ class ParameterClient::State {
         check();
         progress_or_end();
         if (done()) return true;
+        const TimePoint now = Clock::now();
         for (const auto& link : links) {
+          link->look_for_silence(now);
           if (!link->is_idle() && awaited == nullptr) awaited = link.get();
         }
-        if (Clock::now() >= deadline) return false;
+        if (now >= deadline) return false;
+        if (now >= late && awaited != nullptr) {
+          log.warning("stalled: no answer from parameter server " + std::to_string(awaited->server()) +
+                      ", which is stopped, or makes this worker wait for a slower one");
+          late = Deadline::max();
+        }
         if (awaited != nullptr) awaited->wait(std::min({deadline, alarm.next(), deadline_after(kNap)}));
       }
       if (awaited == nullptr) std::this_thread::sleep_for(1ms);
@@ -195,7 +204,7 @@ std::unique_ptr<Pipe> ParameterClient::Link::open_pipe(Deadline deadline) {
     if (Clock::now() >= limit) throw Timeout("it does not answer");
     wait_ready(attempt.fd(), attempt.is_connecting(), limit);
   }
-  return make_worker_pipe(attempt.take(), shares, options.wait, limit);
+  return make_worker_pipe(attempt.take(), shares, options.lease, options.wait, limit);
 }
 
 // Sends one request and waits for its answer, while nothing else is in flight.

@@ -29,8 +29,10 @@ struct WorkerOptions {
   int worker = 0;
   int workers = 1;
   int servers = 1;
-  int copies = 1;                // of each shard, as ServerOptions
-  Duration start_timeout = 30s;  // for a server that is started, again or for the first time
+  int copies = 1;                  // of each shard, as ServerOptions
+  Duration start_timeout = 30s;    // for a server that is started, again or for the first time
+  Duration lease = kDefaultLease;  // how long a server's host may be silent
+  Duration stall_warning = 60s;    // until a server that is waited for is named; zero: never
   bool shares_memory = true;
   std::string host_key{};
   WaitPolicy wait{};

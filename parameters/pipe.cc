@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::size_t kHeadBytes = 4096;
 constexpr std::size_t kSharedBytes = kHeadBytes + 2 * kPipeBytes;
+constexpr Duration kLookForSilence = std::chrono::milliseconds(200);
 constexpr Duration kLookAtSocket = std::chrono::milliseconds(50);
 constexpr std::size_t kMostBells = 4096;  // at once; a worker rings once for each time that the server sleeps
 
@@ -181,13 +182,17 @@ class SharedPipe final : public Pipe {
 
 class SocketPipe final : public Pipe {
  public:
-  SocketPipe(Socket socket, bool is_server) : socket_(std::move(socket)), is_server_(is_server) {
+  SocketPipe(Socket socket, bool is_server, Duration lease)
+      : socket_(std::move(socket)), is_server_(is_server), lease_(lease) {
+    socket_.grant_lease(lease);
     output_.reserve(kPipeBytes);
   }
 
   std::span<const std::byte> input() override {
     if (is_readable_ && !is_closed_) fill();
-    if (is_closed_ && (is_server_ || begin_ == end_)) throw PeerLost("the connection is closed");
+    if (is_closed_ && (is_server_ || begin_ == end_)) {
+      throw PeerLost(is_silent_ ? "its host does not answer" : "the connection is closed");
+    }
     return {input_.get() + begin_, end_ - begin_};
   }
 
@@ -216,6 +221,7 @@ class SocketPipe final : public Pipe {
       }
       if (*count == 0) return;
       sent_ += *count;
+      if (!std::exchange(is_in_flight_, true)) next_look_ = deadline_after(kLookForSilence);
     }
     if (sent_ < output_.size()) return;
     forgotten_ += output_.size();
@@ -230,6 +236,16 @@ class SocketPipe final : public Pipe {
   int fd() const override { return socket_.fd(); }
   void notice_event() override { is_readable_ = true; }
   void is_to_sleep(bool) override {}
+
+  void look_for_silence(TimePoint now) override {
+    if (now < next_look()) return;
+    next_look_ = now + kLookForSilence;
+    const Delivery delivery = socket_.delivery();
+    is_in_flight_ = !delivery.complete;
+    if (silence_.look(delivery, now) >= lease_) is_closed_ = is_silent_ = true;
+  }
+
+  Deadline next_look() const override { return is_in_flight_ ? next_look_ : Deadline::max(); }
 
   void wait(Deadline deadline) override {
     if (has_output()) {
@@ -266,6 +282,11 @@ class SocketPipe final : public Pipe {
 
   Socket socket_;
   const bool is_server_;
+  const Duration lease_;
+  SilenceWatch silence_;
+  bool is_in_flight_ = false;  // something was sent of which it is not known that it has arrived
+  Deadline next_look_ = Deadline::max();
+  bool is_silent_ = false;
   bool is_readable_ = true;
   // Not cleared: a connection that is idle takes address space alone.
   const std::unique_ptr<std::byte[]> input_ = std::make_unique_for_overwrite<std::byte[]>(kPipeBytes);
@@ -279,15 +300,16 @@ class SocketPipe final : public Pipe {
 
 }  // namespace
 
-std::unique_ptr<Pipe> make_server_pipe(Socket socket, bool shares_memory, Deadline deadline) {
-  if (!shares_memory) return std::make_unique<SocketPipe>(std::move(socket), true);
+std::unique_ptr<Pipe> make_server_pipe(Socket socket, bool shares_memory, Duration lease, Deadline deadline) {
+  if (!shares_memory) return std::make_unique<SocketPipe>(std::move(socket), true, lease);
   SharedMemory memory = SharedMemory::create(kSharedBytes, "hvd-parameters", kHeadBytes);
   socket.send_descriptor(memory.fd(), deadline, "a worker");
   return std::make_unique<SharedPipe>(std::move(socket), std::move(memory), true, WaitPolicy{});
 }
 
-std::unique_ptr<Pipe> make_worker_pipe(Socket socket, bool shares_memory, const WaitPolicy& policy, Deadline deadline) {
-  if (!shares_memory) return std::make_unique<SocketPipe>(std::move(socket), false);
+std::unique_ptr<Pipe> make_worker_pipe(Socket socket, bool shares_memory, Duration lease, const WaitPolicy& policy,
+                                       Deadline deadline) {
+  if (!shares_memory) return std::make_unique<SocketPipe>(std::move(socket), false, lease);
   FileDescriptor fd = socket.receive_descriptor(deadline, "a parameter server");
   SharedMemory memory = SharedMemory::map(std::move(fd), kSharedBytes, kHeadBytes);
   return std::make_unique<SharedPipe>(std::move(socket), std::move(memory), false, policy);

@@ -50,6 +50,11 @@ class Pipe {
   // once more before sleeping.
   virtual void is_to_sleep(bool sleeps) = 0;
 
+  // Between hosts: a host that has not answered for the lease counts as lost, and input() says so. Call it now and
+  // then, by next_look() at the latest while anything is in flight.
+  virtual void look_for_silence(TimePoint /*now*/) {}
+  virtual Deadline next_look() const { return Deadline::max(); }
+
   // For the worker: sleeps until the server has done something, or until the deadline; may return earlier.
   virtual void wait(Deadline deadline) = 0;
 };
@@ -57,7 +62,8 @@ class Pipe {
 // The ends of an authenticated connection. Between processes that share memory (`shares_memory`, the same at both ends)
 // the server makes the memory, and the socket only passes it on, wakes the server, and tells of the end. Throw
 // PeerLost, Timeout, Internal (no memory).
-std::unique_ptr<Pipe> make_server_pipe(Socket socket, bool shares_memory, Deadline deadline);
-std::unique_ptr<Pipe> make_worker_pipe(Socket socket, bool shares_memory, const WaitPolicy& policy, Deadline deadline);
+std::unique_ptr<Pipe> make_server_pipe(Socket socket, bool shares_memory, Duration lease, Deadline deadline);
+std::unique_ptr<Pipe> make_worker_pipe(Socket socket, bool shares_memory, Duration lease, const WaitPolicy& policy,
+                                       Deadline deadline);
 
 }  // namespace hvd

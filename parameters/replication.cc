@@ -22,9 +22,9 @@ bool ShardGeneration::claim(const Store& store, std::uint32_t shard) {
   return store.add(ps_keys::generation(shard, number++), 1) == 1;
 }
 
-Replication::Replication(const Shard& shard, int server, int servers, int peer, const Store& store, const JobKey& key,
-                         const Log& log)
-    : shard_(shard), server_(server), servers_(servers), peer_(peer), store_(store), key_(key), log_(log) {}
+Replication::Replication(const Shard& shard, int server, int peer, Duration lease, const Store& store,
+                         const JobKey& key, const Log& log)
+    : shard_(shard), server_(server), peer_(peer), lease_(lease), store_(store), key_(key), log_(log) {}
 
 int Replication::fd() const { return pipe_ ? pipe_->fd() : attempt_ ? attempt_->fd() : -1; }
 
@@ -33,7 +33,7 @@ void Replication::notice_event() {
 }
 
 Deadline Replication::next_deadline() const {
-  if (pipe_) return Deadline::max();
+  if (pipe_) return pipe_->next_look();
   return attempt_ ? deadline_after(kLookAgain) : next_look_;
 }
 
@@ -54,11 +54,12 @@ bool Replication::progress(const ShardGeneration& generation) {
       is_new = attempt_ != nullptr;
     }
     if (attempt_ && attempt_->advance()) {
-      pipe_ = make_server_pipe(attempt_->take(), false, Deadline::max());
+      pipe_ = make_server_pipe(attempt_->take(), false, lease_, Deadline::max());
       attempt_.reset();
       begin_anew();
     }
     if (pipe_) {
+      pipe_->look_for_silence(Clock::now());
       send_state(generation);
       pipe_->flush();
       take_answers();

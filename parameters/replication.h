@@ -32,7 +32,7 @@ struct ShardGeneration {
 class Replication {
  public:
   // `peer` is the server that is to have the copy. The references outlive this.
-  Replication(const Shard& shard, int server, int servers, int peer, const Store& store, const JobKey& key,
+  Replication(const Shard& shard, int server, int peer, Duration lease, const Store& store, const JobKey& key,
               const Log& log);
 
   int peer() const { return peer_; }
@@ -69,7 +69,8 @@ class Replication {
   void take_answers();
 
   const Shard& shard_;
-  const int server_, servers_, peer_;
+  const int server_, peer_;
+  const Duration lease_;
   const Store& store_;
   const JobKey& key_;
   const Log& log_;

@@ -199,7 +199,7 @@ class ParameterServer::State {
     const int number = static_cast<int>(holding.shard.number());
     const int peer = number == options_.server ? (number + 1) % options_.servers : number;
     holding.replication =
-        std::make_unique<Replication>(holding.shard, options_.server, options_.servers, peer, store_, key_, log_);
+        std::make_unique<Replication>(holding.shard, options_.server, peer, options_.lease, store_, key_, log_);
   }
 
   // Sends what copies lack, and releases the answers that have waited for them.
@@ -241,7 +241,9 @@ class ParameterServer::State {
   // The server that has the copy is lost; unless it takes this one for lost, and was faster.
   void go_on_alone(int number, Holding& holding, const Error& error) {
     if (holding.generation.claim(store_, holding.shard.number())) {
-      log_.warning("shard " + std::to_string(number) + " has no copy any more: " + error.what());
+      if (!holding.shard.is_over()) {
+        log_.warning("shard " + std::to_string(number) + " has no copy any more: " + error.what());
+      }
       return release_answers(number, *holding.replication);
     }
     log_.warning("shard " + std::to_string(number) + " goes on at another server");
@@ -306,8 +308,9 @@ class ParameterServer::State {
       const bool shares = listener.address().kind == Address::Kind::unix_abstract;
       while (auto peer = accept_now(listener)) {
         try {
-          Client client{.pipe = make_server_pipe(std::move(peer->socket), shares, deadline_after(kShareTime)),
-                        .shares_memory = shares};
+          Client client{
+              .pipe = make_server_pipe(std::move(peer->socket), shares, options_.lease, deadline_after(kShareTime)),
+              .shares_memory = shares};
           watch(client.pipe->fd(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
           clients_.push_back(std::move(client));
           if (shares) ++sharing_;
@@ -391,6 +394,7 @@ class ParameterServer::State {
     for (const Acceptor& listener : listeners_) next = std::min(next, listener.next_deadline());
     for (const Lost& lost : lost_) next = std::min(next, lost.since + options_.lease);
     for (const Client& client : clients_) {
+      next = std::min(next, client.pipe->next_look());
       if (client.waits_since && !client.stall_told && options_.stall_warning > Duration::zero()) {
         next = std::min(next, *client.waits_since + options_.stall_warning);
       }
@@ -436,7 +440,10 @@ class ParameterServer::State {
       holding.opens.reset();
       go_on_alone(number, holding, Timeout("no other server has come to keep it"));
     }
-    for (Client& client : clients_) tell_stall(client, now);
+    for (Client& client : clients_) {
+      client.pipe->look_for_silence(now);
+      tell_stall(client, now);
+    }
     if (now >= next_snapshot_) {
       next_snapshot_ = now + options_.interval;
       write_own_snapshot();

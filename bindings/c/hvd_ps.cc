@@ -128,14 +128,17 @@ struct hvd_ps {
     const int servers = own ? topology.size : place->config.job.servers;
     if (!own && !place->has_servers) throw InvalidArgument(kAdviceForLaterEpochs);
     client = std::make_shared<ParameterClient>(
-        WorkerOptions{.worker = topology.rank,
-                      .workers = topology.size,
-                      .servers = servers,
-                      .copies = own ? 1 : place->config.servers.copies,
-                      .start_timeout = place->config.timeouts.start,
-                      .shares_memory = place->config.data_plane.shared_memory,
-                      .host_key = place->host_key,
-                      .wait = wait_policy_for(topology.local_size + servers, topology.local_cpus)},
+        WorkerOptions{
+            .worker = topology.rank,
+            .workers = topology.size,
+            .servers = servers,
+            .copies = own ? 1 : place->config.servers.copies,
+            .start_timeout = place->config.timeouts.start,
+            .lease = place->config.timeouts.lease,
+            .stall_warning = place->config.timeouts.stall_check ? place->config.timeouts.stall_warning : Duration{},
+            .shares_memory = place->config.data_plane.shared_memory,
+            .host_key = place->host_key,
+            .wait = wait_policy_for(topology.local_size + servers, topology.local_cpus)},
         place->store, place->key, log);
   }
 

@@ -76,7 +76,7 @@ class AttackedServer {
     return Address::parse(ServerPlace::parse(store_.get(ps_keys::place(0, 1), deadline_after(kLong))).remote);
   }
   std::unique_ptr<Pipe> connect_pipe() {
-    return make_worker_pipe(connect(), shares_memory_, kOversubscribedPolicy, deadline_after(kLong));
+    return make_worker_pipe(connect(), shares_memory_, kDefaultLease, kOversubscribedPolicy, deadline_after(kLong));
   }
 
   // Processor time that the server has taken.

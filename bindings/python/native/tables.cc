@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -54,15 +55,23 @@ std::vector<DroppedCall>& dropped_calls() {
   return *calls;
 }
 
+// A poll may have to connect again: not with the GIL.
 void release_finished_calls() {
-  auto& calls = dropped_calls();
-  if (calls.empty()) return;
-  const auto ended = std::stable_partition(calls.begin(), calls.end(), [](const DroppedCall& call) {
-    return !call.servers->is_closed() && hvd_ps_work_poll(call.work) == 0;
-  });
-  const std::vector<DroppedCall> released(std::make_move_iterator(ended), std::make_move_iterator(calls.end()));
-  calls.erase(ended, calls.end());
-  for (const DroppedCall& call : released) hvd_ps_work_free(call.work);
+  if (dropped_calls().empty()) return;
+  std::vector<DroppedCall> calls = std::exchange(dropped_calls(), {});
+  std::vector<bool> is_done;
+  for (const DroppedCall& call : calls) is_done.push_back(call.servers->is_closed());
+  {
+    const GilRelease released;
+    for (std::size_t i = 0; i < calls.size(); ++i) is_done[i] = is_done[i] || hvd_ps_work_poll(calls[i].work) != 0;
+  }
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    if (is_done[i]) {
+      hvd_ps_work_free(calls[i].work);
+    } else {
+      dropped_calls().push_back(std::move(calls[i]));
+    }
+  }
 }
 
 }  // namespace
@@ -119,14 +128,14 @@ int ParameterServers::open(const std::string& name, const py::kwargs& fields) {
     }
   }
   std::int32_t number = 0;
-  hvd_ps* const ps = open_ps();
+  const Use ps(*this);
   check_released([&] { return hvd_ps_open(ps, &table, &number); });
   return number;
 }
 
 std::unique_ptr<TableWork> ParameterServers::start(Kind kind, int table, std::uintptr_t keys, std::size_t count,
                                                    std::uintptr_t gradients, std::uintptr_t rows, py::object owners) {
-  hvd_ps* const ps = open_ps();
+  const Use ps(*this);
   release_finished_calls();
   const auto* const key = reinterpret_cast<const std::uint64_t*>(keys);
   const auto* const gradient = reinterpret_cast<const float*>(gradients);
@@ -144,24 +153,24 @@ std::unique_ptr<TableWork> ParameterServers::start(Kind kind, int table, std::ui
 }
 
 void ParameterServers::fill(int table, std::uintptr_t values, std::size_t count) {
-  hvd_ps* const ps = open_ps();
+  const Use ps(*this);
   check_released([&] { return hvd_ps_fill(ps, table, reinterpret_cast<const float*>(values), count); });
 }
 
 void ParameterServers::clock() {
-  hvd_ps* const ps = open_ps();
+  const Use ps(*this);
   check_released([&] { return hvd_ps_clock(ps); });
 }
 
 std::pair<std::uint32_t, std::uint32_t> ParameterServers::clocks() const {
   std::uint32_t own = 0, lowest = 0;
-  hvd_ps* const ps = open_ps();
+  const Use ps(*this);
   check_released([&] { return hvd_ps_get_clock(ps, &own, &lowest); });
   return {own, lowest};
 }
 
 bool ParameterServers::flush(std::optional<double> timeout_seconds) {
-  hvd_ps* const ps = open_ps();
+  const Use ps(*this);
   const bool done =
       wait_in_parts(timeout_seconds, [&](std::int64_t timeout_us) { return hvd_ps_flush(ps, timeout_us); });
   release_finished_calls();
@@ -169,30 +178,30 @@ bool ParameterServers::flush(std::optional<double> timeout_seconds) {
 }
 
 void ParameterServers::set_learning_rate(int table, float rate) {
-  hvd_ps* const ps = open_ps();
+  const Use ps(*this);
   check_released([&] { return hvd_ps_set_learning_rate(ps, table, rate); });
 }
 
 std::string ParameterServers::stats() {
-  hvd_ps* const ps = open_ps();
+  const Use ps(*this);
   const char* text = nullptr;
   check_released([&] { return hvd_ps_stats(ps, &text); });
   return text;
 }
 
 void ParameterServers::snapshot(const std::string& folder) {
-  hvd_ps* const ps = open_ps();
+  const Use ps(*this);
   check_released([&] { return hvd_ps_snapshot(ps, folder.c_str()); });
 }
 
 void ParameterServers::restore(const std::string& folder) {
-  hvd_ps* const ps = open_ps();
+  const Use ps(*this);
   check_released([&] { return hvd_ps_restore(ps, folder.c_str()); });
 }
 
 std::pair<int, bool> ParameterServers::servers() const {
   std::int32_t servers = 0, are_others = 0;
-  check(hvd_ps_servers(open_ps(), &servers, &are_others));
+  check(hvd_ps_servers(Use(*this), &servers, &are_others));
   return {servers, are_others != 0};
 }
 
@@ -201,30 +210,38 @@ void ParameterServers::close() {
   refuse_in_forked_child();
   flush(std::nullopt);  // here signals are looked at
   hvd_ps* const ps = std::exchange(ps_, nullptr);
+  while (users_ > 0) {
+    const GilRelease released;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   check_released([&] { return hvd_ps_close(ps); });
   release_finished_calls();
 }
 
 TableWork::~TableWork() {
   if (work_ == nullptr) return;
-  if (in_forked_child() || (!servers_->is_closed() && hvd_ps_work_poll(work_) == 0)) {
-    dropped_calls().push_back({servers_, work_, std::move(owners_)});
-  } else {
+  if (is_done_ && !in_forked_child()) {
     hvd_ps_work_free(work_);
+  } else {
+    dropped_calls().push_back({servers_, work_, std::move(owners_)});
   }
 }
 
 void TableWork::require_open() const { static_cast<void>(servers_->open_ps()); }
 
-bool TableWork::poll() const {
+bool TableWork::poll() {
   require_open();
+  const GilRelease released;
   return hvd_ps_work_poll(work_) != 0;
 }
 
 bool TableWork::wait(std::optional<double> timeout_seconds) {
   require_open();
-  return wait_in_parts(timeout_seconds,
-                       [this](std::int64_t timeout_us) { return hvd_ps_work_wait(work_, timeout_us); });
+  return wait_in_parts(timeout_seconds, [this](std::int64_t timeout_us) {
+    const hvd_status status = hvd_ps_work_wait(work_, timeout_us);
+    is_done_ = status != HVD_TIMEOUT && hvd_ps_work_poll(work_) != 0;  // the job may have failed, and the call goes on
+    return status;
+  });
 }
 
 bool is_server() {

@@ -45,9 +45,25 @@ class ParameterServers : public std::enable_shared_from_this<ParameterServers> {
 
  private:
   friend class TableWork;
+
+  // The connections for the length of one call, whose middle is without the GIL: close() waits until it is over.
+  class Use {
+   public:
+    explicit Use(const ParameterServers& servers) : servers_(servers), ps_(servers.open_ps()) { ++servers_.users_; }
+    ~Use() { --servers_.users_; }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    operator hvd_ps*() const { return ps_; }
+
+   private:
+    const ParameterServers& servers_;
+    hvd_ps* const ps_;
+  };
+
   hvd_ps* open_ps() const;
 
   hvd_ps* ps_ = nullptr;
+  mutable int users_ = 0;
 };
 
 // A pull or push in progress. Dropped before it is done, it keeps the memory until then.
@@ -59,7 +75,7 @@ class TableWork {
   TableWork(const TableWork&) = delete;
   TableWork& operator=(const TableWork&) = delete;
 
-  bool poll() const;
+  bool poll();
   // False at the timeout. Raises the call's error.
   bool wait(std::optional<double> timeout_seconds);
   std::uint64_t version() const { return hvd_ps_work_version(work_); }
@@ -70,6 +86,7 @@ class TableWork {
   std::shared_ptr<ParameterServers> servers_;
   hvd_ps_work* work_;
   pybind11::object owners_;
+  bool is_done_ = false;  // somebody has waited for it
 };
 
 // Whether this process is one of its job's parameter servers: hvd_get_launch().
