@@ -21,12 +21,12 @@ constexpr std::int64_t kTableSliceUs = 100'000;  // until signals are looked at
 // Calls wait_for(timeout_us) until it returns another status than HVD_TIMEOUT; false at the timeout.
 template <typename WaitFor>
 bool wait_in_parts(std::optional<double> timeout_seconds, const WaitFor& wait_for) {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
+  const auto start = std::chrono::steady_clock::now();
   for (;;) {
     std::int64_t slice_us = kTableSliceUs;
     if (timeout_seconds) {
-      const double left = *timeout_seconds - std::chrono::duration<double>(Clock::now() - start).count();
+      const double left =
+          *timeout_seconds - std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       slice_us = static_cast<std::int64_t>(std::clamp(left * 1e6, 0.0, static_cast<double>(kTableSliceUs)));
     }
     hvd_status status = HVD_OK;
