@@ -1,6 +1,7 @@
 #include "parameters/client.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <numeric>
@@ -57,6 +58,7 @@ class ParameterClient::Link {
   void connect(Deadline deadline);
   // Opens the last of this process's tables at the server, once everything before is answered.
   void open_last(Deadline deadline);
+  void forget_last();
   // To be sent by progress(), in order.
   void submit(Message&& message);
   // Sends what fits and takes the answers that have arrived. Throws PeerLost if the connection cannot be made again.
@@ -108,6 +110,7 @@ class ParameterClient::State {
   const Log& log;
   std::uint64_t incarnation = 0;
   Mutex mutex;
+  std::atomic<int> callers{0};   // that want the mutex: a thread that waits for answers lets them in
   std::deque<TableSpec> tables;  // references stay valid
   std::vector<std::unique_ptr<Link>> links;
   std::uint32_t clock = 0;
@@ -172,10 +175,24 @@ class ParameterClient::State {
                       ", which is stopped, or makes this worker wait for a slower one");
           late = Deadline::max();
         }
-        if (awaited != nullptr) awaited->wait(std::min({deadline, alarm.next(), deadline_after(kNap)}));
+        if (awaited != nullptr && callers == 0) {
+          awaited->wait(std::min({deadline, alarm.next(), deadline_after(kNap)}));
+        }
       }
       if (awaited == nullptr) std::this_thread::sleep_for(1ms);
+      while (callers > 0) std::this_thread::yield();
+      look_at(alarm);
+    }
+  }
+
+  // Ends all calls if the job has failed: nobody waits for them, and their memory may go.
+  void look_at(AlarmClock& alarm) {
+    try {
       alarm.look();
+    } catch (const Error& error) {
+      const MutexLock lock(mutex);
+      end(error.status());
+      throw;
     }
   }
 
@@ -185,6 +202,22 @@ class ParameterClient::State {
   void deal(Message prototype, std::span<const std::uint64_t> keys);
   void submit_range(Message&& prototype, std::uint32_t server, std::uint32_t first, std::uint32_t count);
   std::uint32_t rows_per_message(const TableSpec& spec, PsOp op) const;
+};
+
+// The lock of a function of the caller's, before which a thread that waits for answers steps back.
+class SCOPED_CAPABILITY CallerLock {
+ public:
+  CallerLock(Mutex& mutex, std::atomic<int>& callers) ACQUIRE(mutex) : mutex_(mutex) {
+    ++callers;
+    mutex_.lock();
+    --callers;
+  }
+  ~CallerLock() RELEASE() { mutex_.unlock(); }
+  CallerLock(const CallerLock&) = delete;
+  CallerLock& operator=(const CallerLock&) = delete;
+
+ private:
+  Mutex& mutex_;
 };
 
 // ---- Link
@@ -232,8 +265,9 @@ PsAnswer ParameterClient::Link::ask(Pipe& pipe, PsRequest request, std::span<con
         return answer;
       }
     }
-    if (Clock::now() >= deadline) throw Timeout("no answer to the greeting");
-    pipe.wait(deadline);
+    if (Clock::now() >= deadline) throw Timeout("it does not answer");
+    pipe.look_for_silence(Clock::now());
+    pipe.wait(std::min(deadline, deadline_after(kAttempt)));
   }
 }
 
@@ -246,8 +280,10 @@ void ParameterClient::Link::connect(Deadline deadline) {
     std::string cause;
     try {
       std::unique_ptr<Pipe> pipe = open_pipe(deadline);
+      // Where another server may answer, a stopped one does not use up the time.
+      const Deadline limit = state_.options.copies > 1 ? std::min(deadline, deadline_after(kAttempt)) : deadline;
       const PsHello hello{.workers = static_cast<std::uint32_t>(state_.options.workers)};
-      const PsAnswer answer = ask(*pipe, {.op = PsOp::hello}, std::as_bytes(std::span(&hello, 1)), deadline);
+      const PsAnswer answer = ask(*pipe, {.op = PsOp::hello}, std::as_bytes(std::span(&hello, 1)), limit);
       if (last_applied_ > 0 && answer.rows == 0) {
         throw Aborted(name + " was started again and has lost its rows: it has no snapshot (HVD_SERVER_SNAPSHOT)");
       }
@@ -256,7 +292,7 @@ void ParameterClient::Link::connect(Deadline deadline) {
       for (const TableSpec& spec : state_.tables) {
         ByteWriter bytes;
         write_table_spec(spec, bytes);
-        const PsAnswer opened = ask(*pipe, {.op = PsOp::open_table}, bytes.take(), deadline);
+        const PsAnswer opened = ask(*pipe, {.op = PsOp::open_table}, bytes.take(), limit);
         table_numbers_.push_back(static_cast<std::uint16_t>(opened.rows));
       }
       pipe_ = std::move(pipe);
@@ -287,10 +323,15 @@ void ParameterClient::Link::open_last(Deadline deadline) {
   const Bytes payload = bytes.take();
   try {
     const PsAnswer opened = ask(*pipe_, {.op = PsOp::open_table}, payload, deadline);
+    table_numbers_.resize(state_.tables.size() - 1);  // a new connection has opened it before
     table_numbers_.push_back(static_cast<std::uint16_t>(opened.rows));
   } catch (const PeerLost&) {
     reconnect();  // opens all of them
   }
+}
+
+void ParameterClient::Link::forget_last() {
+  table_numbers_.resize(std::min(table_numbers_.size(), state_.tables.size()));
 }
 
 void ParameterClient::Link::reconnect() {
@@ -493,7 +534,7 @@ void ParameterClient::State::deal(Message prototype, std::span<const std::uint64
 }
 
 ParameterClient::CallReference ParameterClient::State::start(int table, PsOp op, const RowsCall& rows) {
-  const MutexLock lock(mutex);
+  const CallerLock lock(mutex, callers);
   check();
   const TableSpec& spec = spec_of(table);
   if (rows.is_whole && !spec.dense) throw InvalidArgument("table '" + spec.name + "' is sparse: give the keys of rows");
@@ -529,7 +570,7 @@ ParameterClient::CallReference ParameterClient::State::start(int table, PsOp op,
 }
 
 ParameterClient::CallReference ParameterClient::State::ask_all(PsOp op, int table, const Bytes& payload) {
-  const MutexLock lock(mutex);
+  const CallerLock lock(mutex, callers);
   check();
   auto call = std::make_shared<Call>();
   for (const auto& link : links) {
@@ -541,7 +582,7 @@ ParameterClient::CallReference ParameterClient::State::ask_all(PsOp op, int tabl
 void ParameterClient::State::wait_for(const CallReference& call, Deadline deadline, const char* what) {
   if (!run_until(deadline, [&] { return call->unanswered == 0; })) {
     std::string missing;
-    const MutexLock lock(mutex);
+    const CallerLock lock(mutex, callers);
     for (const auto& link : links) {
       if (!link->is_idle()) missing += (missing.empty() ? "" : ", ") + std::to_string(link->server());
     }
@@ -569,7 +610,7 @@ int ParameterClient::open(const TableSpec& spec) {
     throw InvalidArgument("table '" + spec.name +
                           "': a limit of rows is not supported with two copies of a shard (HVD_SERVER_COPIES)");
   }
-  const MutexLock lock(state_->mutex);
+  const CallerLock lock(state_->mutex, state_->callers);
   state_->check();
   for (std::size_t i = 0; i < state_->tables.size(); ++i) {
     if (state_->tables[i].name != spec.name) continue;
@@ -581,8 +622,11 @@ int ParameterClient::open(const TableSpec& spec) {
   state_->tables.push_back(spec);
   try {
     for (const auto& link : state_->links) link->open_last(deadline_after(state_->options.start_timeout));
-  } catch (...) {
+  } catch (const Error& error) {
+    const bool is_refused = error.code() == StatusCode::mismatch || error.code() == StatusCode::invalid_argument;
+    if (!is_refused) state_->end(error.status());  // its answer may still come
     state_->tables.pop_back();
+    for (const auto& link : state_->links) link->forget_last();
     throw;
   }
   return static_cast<int>(state_->tables.size() - 1);
@@ -591,7 +635,7 @@ int ParameterClient::open(const TableSpec& spec) {
 int ParameterClient::servers() const { return state_->options.servers; }
 
 const TableSpec& ParameterClient::spec(int table) const {
-  const MutexLock lock(state_->mutex);
+  const CallerLock lock(state_->mutex, state_->callers);
   return state_->spec_of(table);
 }
 
@@ -619,15 +663,17 @@ bool ParameterClient::wait(const CallReference& call, Deadline deadline) {
 }
 
 bool ParameterClient::is_done(const CallReference& call) {
-  const MutexLock lock(state_->mutex);
+  const CallerLock lock(state_->mutex, state_->callers);
   if (call->unanswered > 0 && state_->ended.ok()) state_->progress_or_end();
   return call->unanswered == 0;
 }
 
-std::uint64_t ParameterClient::version(const CallReference& call) { return call->version; }
+std::uint64_t ParameterClient::version(const CallReference& call) {
+  return call->version == std::numeric_limits<std::uint64_t>::max() ? 0 : call->version;  // it had no rows
+}
 
 void ParameterClient::drop(const CallReference& call) {
-  const MutexLock lock(state_->mutex);
+  const CallerLock lock(state_->mutex, state_->callers);
   call->dropped = true;
   if (call->unanswered == 0 && !call->told) state_->note_failure(call->status);
 }
@@ -637,14 +683,14 @@ bool ParameterClient::flush(Deadline deadline) {
     return std::ranges::all_of(state_->links, [](const auto& link) { return link->is_idle(); });
   };
   if (!state_->run_until(deadline, is_idle)) return false;
-  const MutexLock lock(state_->mutex);
+  const CallerLock lock(state_->mutex, state_->callers);
   const Status failure = std::exchange(state_->failure, Status());
   if (!failure.ok()) throw Error(failure);
   return true;
 }
 
 void ParameterClient::advance_clock() {
-  const MutexLock lock(state_->mutex);
+  const CallerLock lock(state_->mutex, state_->callers);
   state_->check();
   ++state_->clock;
   for (const auto& link : state_->links) {
@@ -654,12 +700,12 @@ void ParameterClient::advance_clock() {
 }
 
 std::uint32_t ParameterClient::clock() const {
-  const MutexLock lock(state_->mutex);
+  const CallerLock lock(state_->mutex, state_->callers);
   return state_->clock;
 }
 
 std::uint32_t ParameterClient::min_clock() const {
-  const MutexLock lock(state_->mutex);
+  const CallerLock lock(state_->mutex, state_->callers);
   std::uint32_t lowest = std::numeric_limits<std::uint32_t>::max();
   for (const auto& link : state_->links) lowest = std::min(lowest, link->min_clock());
   return lowest;
@@ -676,7 +722,7 @@ std::vector<std::string> ParameterClient::stats(Deadline deadline) {
   for (std::size_t i = 0; i < texts.size(); ++i) {
     CallReference call;
     {
-      const MutexLock lock(state_->mutex);
+      const CallerLock lock(state_->mutex, state_->callers);
       state_->check();
       call = std::make_shared<Call>();
       call->text = &texts[i];

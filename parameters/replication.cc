@@ -13,13 +13,17 @@ namespace hvd {
 namespace {
 
 constexpr Duration kLookAgain = std::chrono::milliseconds(50);
+constexpr Duration kAttemptTime = std::chrono::seconds(1);
 constexpr Duration kPlaceTime = std::chrono::seconds(1);     // from a server's number to its address in the store
 constexpr std::size_t kStateBytes = std::size_t{128} << 10;  // in a request
+constexpr std::size_t kMostParts = 4;                        // of the state, under way
 
 }  // namespace
 
 bool ShardGeneration::claim(const Store& store, std::uint32_t shard) {
-  return store.add(ps_keys::generation(shard, number++), 1) == 1;
+  const bool is_first = store.add(ps_keys::generation(shard, number), 1) == 1;
+  ++number;
+  return is_first;
 }
 
 Replication::Replication(const Shard& shard, int server, int peer, Duration lease, const Store& store,
@@ -44,6 +48,7 @@ void Replication::look_for_peer() {
   if (start == 0) return;
   const ServerPlace place = ServerPlace::parse(store_.get(ps_keys::place(peer_, start), deadline_after(kPlaceTime)));
   attempt_ = std::make_unique<ConnectionAttempt>(Address::parse(place.remote), key_, Purpose::parameters, server_);
+  attempt_ends_ = deadline_after(kAttemptTime);
 }
 
 bool Replication::progress(const ShardGeneration& generation) {
@@ -53,11 +58,13 @@ bool Replication::progress(const ShardGeneration& generation) {
       look_for_peer();
       is_new = attempt_ != nullptr;
     }
+    if (attempt_ && Clock::now() > attempt_ends_) throw Timeout("it does not answer");
     if (attempt_ && attempt_->advance()) {
       pipe_ = make_server_pipe(attempt_->take(), false, lease_, Deadline::max());
       attempt_.reset();
       begin_anew();
     }
+    if (broken_) throw PeerLost(*broken_);
     if (pipe_) {
       pipe_->look_for_silence(Clock::now());
       send_state(generation);
@@ -73,7 +80,10 @@ bool Replication::progress(const ShardGeneration& generation) {
     part_.clear();
     part_sent_ = prepared_ = 0;
     answered_ = sent_;  // no answer comes any more
-    if (was_in_step) throw PeerLost("parameter server " + std::to_string(peer_) + ": " + error.what());
+    state_sent_.clear();
+    broken_.reset();
+    if (error.code() == StatusCode::aborted) is_refused_ = true;
+    if (was_in_step || is_refused_) throw PeerLost("parameter server " + std::to_string(peer_) + ": " + error.what());
     if (error.code() == StatusCode::internal) log_.warning(std::string("a copy of a shard: ") + error.what());
     return false;
   }
@@ -94,6 +104,7 @@ void Replication::send_state(const ShardGeneration& generation) {
       part_ = shard_.write_state(*position_);
     }
     if (part_sent_ == part_.size()) {
+      if (state_sent_.size() >= kMostParts) return;  // requests go on between parts
       part_ = shard_.write_state(*position_);
       part_sent_ = 0;
     }
@@ -105,7 +116,9 @@ void Replication::send_state(const ShardGeneration& generation) {
     }
     const auto rest = std::span<const std::byte>(part_).subspan(part_sent_);
     const auto now = rest.first(std::min(rest.size(), kStateBytes));
+    const std::uint64_t number = sent_;
     if (!send({.op = PsOp::state, .flags = now.size() < rest.size() ? kGoesOn : std::uint8_t{0}}, now)) return;
+    if (part_sent_ == 0) state_sent_.push_back(number);
     part_sent_ += now.size();
   }
 }
@@ -115,7 +128,12 @@ bool Replication::write(const PsRequest& prototype, std::span<const std::byte> p
   request.shard = shard_.number();
   request.bytes = static_cast<std::uint32_t>(payload.size());
   const std::size_t bytes = ps_frame_bytes(payload.size());
-  std::byte* const to = pipe_->room(bytes);
+  std::byte* to = nullptr;
+  try {
+    to = pipe_->room(bytes);
+  } catch (const PeerLost& error) {  // for progress(): it does not concern whoever sends
+    broken_ = error.what();
+  }
   if (to == nullptr) return false;
   std::memcpy(to, &request, sizeof request);
   if (!payload.empty()) std::memcpy(to + kPsHeaderBytes, payload.data(), payload.size());
@@ -157,6 +175,7 @@ void Replication::take_answers() {
     pipe_->consume(ps_frame_bytes(answer.bytes));
     if (answer.status != 0) throw Error(static_cast<StatusCode>(answer.status), cause);
     ++answered_;
+    while (!state_sent_.empty() && state_sent_.front() < answered_) state_sent_.pop_front();
   }
 }
 

@@ -7,9 +7,11 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "core/base/log.h"
 #include "core/bootstrap/store.h"
@@ -35,7 +37,8 @@ class Replication {
   Replication(const Shard& shard, int server, int peer, Duration lease, const Store& store, const JobKey& key,
               const Log& log);
 
-  int peer() const { return peer_; }
+  // The other server answers for the shard itself: this one must not any longer.
+  bool is_refused() const { return is_refused_; }
   // -1 while there is no connection.
   int fd() const;
   // For the event loop: something has happened on the descriptor.
@@ -44,7 +47,8 @@ class Replication {
   Deadline next_deadline() const;
 
   // Connects, sends, and takes answers. Returns whether the connection is new, so that it must be watched. Throws
-  // PeerLost if a copy that was in step is lost: until then answers wait, and afterwards it begins anew.
+  // PeerLost if a copy that was in step is lost, or is_refused(): until then answers wait, and afterwards it begins
+  // anew.
   bool progress(const ShardGeneration& generation);
 
   // A request is passed on in two steps: prepare() before it is applied, and forward() afterwards, or cancel() if it
@@ -80,7 +84,11 @@ class Replication {
   std::optional<Shard::Position> position_{};  // of the state that is being sent
   Bytes part_;                                 // of it
   std::size_t part_sent_ = 0;
-  std::size_t prepared_ = 0;  // bytes of a frame; 0: none
+  std::size_t prepared_ = 0;              // bytes of a frame; 0: none
+  std::deque<std::uint64_t> state_sent_;  // of the parts that have no answer, sent_ before them
+  TimePoint attempt_ends_{};
+  std::optional<std::string> broken_{};
+  bool is_refused_ = false;
   bool in_step_ = false;
   std::uint64_t sent_ = 0, answered_ = 0;  // requests
 };

@@ -22,6 +22,7 @@
 #include "core/base/futex.h"
 #include "core/base/process.h"
 #include "core/net/byte_codec.h"
+#include "core/net/job_number.h"
 #include "parameters/message.h"
 #include "parameters/pipe.h"
 #include "parameters/replication.h"
@@ -40,6 +41,7 @@ constexpr int kRequestsPerTurn = 64;  // of one connection, before the others ha
 constexpr int kTurnsPerPoll = 64;     // while busy: sockets are looked at once in so many turns
 
 constexpr int kNone = -1;
+constexpr std::size_t kMostPart = std::size_t{1} << 32;  // of a state: what a clock's pushes may be
 
 // An answer that waits until the shard's copy has what it answers.
 struct Held {
@@ -60,7 +62,8 @@ struct Client {
   bool is_answering = false;               // has to answer the request in front when a snapshot is complete
   std::size_t lacks_room = 0;              // bytes, for the answer to the request in front
   std::size_t unread = 0;                  // bytes that could not be answered yet
-  std::optional<TimePoint> waits_since{};  // its request in front waits for other workers
+  std::optional<TimePoint> waits_since{};  // its request in front waits
+  const char* waits_for = "";              // why, if it is not for slower workers
   bool stall_told = false;
 };
 
@@ -79,8 +82,8 @@ enum class Role {
 
 // A shard that this server has, alone or with another one.
 struct Holding {
-  Holding(std::uint32_t number, std::uint32_t shards, std::size_t memory, Role role_at_first)
-      : shard(number, shards, memory), role(role_at_first) {}
+  Holding(std::uint32_t number, std::uint32_t shards, std::size_t memory, std::uint64_t job, Role role_at_first)
+      : shard(number, shards, memory, job), role(role_at_first) {}
 
   Shard shard;
   Role role;
@@ -142,6 +145,16 @@ class ParameterServer::State {
   }
 
   void run() {
+    try {
+      serve_until_over();
+    } catch (...) {  // nobody waits for a server that has failed
+      clients_.clear();
+      listeners_.clear();
+      throw;
+    }
+  }
+
+  void serve_until_over() {
     next_snapshot_ = options_.interval > Duration::zero() ? deadline_after(options_.interval) : Deadline::max();
     int idle_turns = 0;
     for (int turn = 0; !stops_; ++turn) {
@@ -182,12 +195,13 @@ class ParameterServer::State {
     const auto number = static_cast<std::uint32_t>(options_.server);
     const bool has_copy = options_.copies > 1;
     if (has_copy && !is_first_start) return;
-    Holding& own = holdings_.try_emplace(options_.server, number, shards(), options_.memory, Role::first).first->second;
+    Holding& own =
+        holdings_.try_emplace(options_.server, number, shards(), options_.memory, job_number(key_), Role::first)
+            .first->second;
     if (has_copy) {
       own.opens = deadline_after(options_.start_timeout);
       copy_to_other(own);
-    } else if (!is_first_start && has_snapshot(options_.snapshot)) {
-      restore_snapshot(own.shard, options_.snapshot);
+    } else if (!is_first_start && restore_own_snapshot(own.shard, options_.snapshot)) {
       log_.warning("was started again, from the last snapshot in " + options_.snapshot +
                    ": updates since then are lost");
     }
@@ -213,7 +227,11 @@ class ParameterServer::State {
         if (holding.replication->is_in_step()) holding.opens.reset();
         release_answers(number, *holding.replication);
       } catch (const PeerLost& error) {
-        go_on_alone(number, holding, error);
+        if (holding.replication->is_refused()) {
+          step_down(number, holding);
+        } else {
+          go_on_alone(number, holding, error);
+        }
       }
     }
   }
@@ -240,18 +258,28 @@ class ParameterServer::State {
 
   // The server that has the copy is lost; unless it takes this one for lost, and was faster.
   void go_on_alone(int number, Holding& holding, const Error& error) {
-    if (holding.generation.claim(store_, holding.shard.number())) {
+    if (claim(holding)) {
       if (!holding.shard.is_over()) {
         log_.warning("shard " + std::to_string(number) + " has no copy any more: " + error.what());
       }
       return release_answers(number, *holding.replication);
     }
-    log_.warning("shard " + std::to_string(number) + " goes on at another server");
     step_down(number, holding);
+  }
+
+  // False also if the store does not answer: then nobody can know whether the other server has gone on.
+  bool claim(Holding& holding) {
+    try {
+      return holding.generation.claim(store_, holding.shard.number());
+    } catch (const Error& error) {
+      log_.warning(std::string("cannot ask who is to go on with a shard: ") + error.what());
+      return false;
+    }
   }
 
   // Its workers' connections close without the answers that were held back.
   void step_down(int number, Holding& holding) {
+    log_.warning("shard " + std::to_string(number) + " goes on at another server");
     holding.role = Role::none;
     holding.replication.reset();
     for (std::size_t i = 0; i < clients_.size();) {
@@ -268,12 +296,13 @@ class ParameterServer::State {
     const int number = static_cast<int>(holding.shard.number());
     const auto is_its_source = [&](const Client& other) { return other.is_source && other.shard == number; };
     if (holding.role != Role::copy || std::ranges::any_of(clients_, is_its_source)) return holding.role == Role::first;
-    if (!holding.generation.claim(store_, holding.shard.number())) {
+    if (!claim(holding)) {
       holding.role = Role::none;
       return false;
     }
     log_.warning("goes on with shard " + std::to_string(number) + ", whose server is lost");
     holding.role = Role::first;
+    holding.shard.limit_memory(options_.memory);
     copy_to_other(holding);
     for (const std::uint32_t worker : holding.shard.present_workers()) {
       lost_.push_back({.shard = number, .worker = static_cast<int>(worker), .since = Clock::now()});
@@ -314,7 +343,7 @@ class ParameterServer::State {
           watch(client.pipe->fd(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
           clients_.push_back(std::move(client));
           if (shares) ++sharing_;
-        } catch (const Error& error) {
+        } catch (const std::exception& error) {
           log_.warning(std::string("cannot serve a worker: ") + error.what());
         }
       }
@@ -459,7 +488,7 @@ class ParameterServer::State {
     next_store_look_ = now + kStoreLook;
     try {
       store_.add(ps_keys::starts(options_.server), 0);
-    } catch (const PeerLost&) {
+    } catch (const Error&) {
       log_.info("ends: the job's store is gone, and no worker is connected");
       stops_ = true;
     }
@@ -484,9 +513,11 @@ class ParameterServer::State {
     if (!client.waits_since || client.stall_told || options_.stall_warning <= Duration::zero()) return;
     if (now < *client.waits_since + options_.stall_warning) return;
     client.stall_told = true;
+    const std::string who = "stalled: worker " + std::to_string(client.worker) + " waits for ";
+    if (*client.waits_for != '\0') return log_.warning(who + client.waits_for);
     const auto found = holdings_.find(client.shard);
     const int slowest = found == holdings_.end() ? kNone : found->second.shard.slowest();
-    if (slowest == kNone || client.is_answering) return;
+    if (slowest == kNone) return;
     log_.warning("stalled: worker " + std::to_string(slowest) + " keeps worker " + std::to_string(client.worker) +
                  " waiting, which is ahead by as many clocks as its table allows");
   }
@@ -494,12 +525,14 @@ class ParameterServer::State {
   // ---- Snapshots
 
   void write_own_snapshot() {
-    const auto own = holdings_.find(options_.server);
-    if (snapshot_.child > 0 || snapshot_.failure || options_.snapshot.empty() || own == holdings_.end()) return;
-    if (own->second.role != Role::first) return;
+    if (snapshot_.child > 0 || snapshot_.failure || options_.snapshot.empty()) return;
+    std::vector<const Shard*> own;
+    for (const auto& [number, holding] : holdings_) {
+      if (holding.role == Role::first) own.push_back(&holding.shard);
+    }
+    if (own.empty()) return;
     try {
-      snapshot_ = {
-          .child = start_snapshot(own->second.shard, options_.snapshot), .folder = options_.snapshot, .failure = {}};
+      snapshot_ = {.child = start_snapshot(own, options_.snapshot), .folder = options_.snapshot, .failure = {}};
       is_snapshot_own_ = true;
     } catch (const Unsupported& error) {
       log_.error(error.what());
@@ -531,12 +564,12 @@ class ParameterServer::State {
   // Answered when the child has written the file. A second request waits until then, and has its own child.
   bool answer_snapshot(Client& client, Holding& holding, const PsRequest& request, std::span<const std::byte> payload) {
     if (!client.is_answering) {
-      if (snapshot_.child > 0 || snapshot_.failure) return wait_for_others(client);
+      if (snapshot_.child > 0 || snapshot_.failure) return wait_for_others(client, "a snapshot");
       snapshot_ = {
-          .child = start_snapshot(holding.shard, folder_in(payload)), .folder = folder_in(payload), .failure = {}};
+          .child = start_snapshot({&holding.shard}, folder_in(payload)), .folder = folder_in(payload), .failure = {}};
       client.is_answering = true;
     }
-    if (!snapshot_.failure) return wait_for_others(client);
+    if (!snapshot_.failure) return wait_for_others(client, "a snapshot");
     const std::string text = "the snapshot in " + snapshot_.folder + " has failed: " + *snapshot_.failure;
     const bool is_written = snapshot_.failure->empty();
     if (!(is_written ? answer_plainly(client, request) : answer_error(client, request, Internal(text)))) return false;
@@ -600,10 +633,12 @@ class ParameterServer::State {
                         std::to_string(request.shard));
     }
     Holding& holding = found->second;
-    if (holding.opens) return wait_for_others(client);
+    if (holding.opens) return wait_for_others(client, "a second server, which is to keep the copy of its shard");
     if (request.op == PsOp::snapshot) return answer_snapshot(client, holding, request, payload);
     if (request.op == PsOp::stats) return answer_text(client, request, StatusCode::ok, stats_of(holding));
-    if (!holding.shard.is_ready(request)) return wait_for_others(client);
+    if (!holding.shard.is_ready(request)) {
+      return wait_for_others(client, holding.shard.has_values(request) ? "" : "rank 0's first values of a table");
+    }
     const std::size_t bytes = holding.shard.answer_bytes(request);
     std::byte* const to = room_for(client, bytes);
     if (to == nullptr) return false;
@@ -646,8 +681,15 @@ class ParameterServer::State {
   }
 
   PsAnswer restore(Holding& holding, const PsRequest& request, std::span<const std::byte> payload) {
-    restore_snapshot(holding.shard, folder_in(payload));
-    if (holding.replication) holding.replication->begin_anew();
+    const std::string folder = folder_in(payload);
+    if (!holding.replication) {
+      restore_snapshot(holding.shard, folder);
+      return {.sequence = request.sequence};
+    }
+    // The copy must not go on with less, should this server be lost meanwhile.
+    if (holding.replication->is_in_step() && !claim(holding)) throw Aborted("another server answers for this shard");
+    holding.replication->begin_anew();
+    restore_snapshot(holding.shard, folder);
     return {.sequence = request.sequence};
   }
 
@@ -669,6 +711,7 @@ class ParameterServer::State {
       if (found == holdings_.end() || found->second.role == Role::first) throw Internal("an earlier copy goes on");
       Holding& copy = found->second;
       if (request.op == PsOp::state) {
+        if (client.part.size() + payload.size() > kMostPart) throw Internal("a part of a state without end");
         client.part.insert(client.part.end(), payload.begin(), payload.end());
         if ((request.flags & kGoesOn) == 0) copy.shard.read_state(std::exchange(client.part, {}));
       } else if (request.op == PsOp::in_step) {
@@ -693,7 +736,7 @@ class ParameterServer::State {
     for (Client& other : clients_) {
       if (&other != &client && other.is_source && other.shard == number) other.shard = kNone;  // an earlier attempt
     }
-    holdings_.try_emplace(number, request.shard, shards(), 0, Role::filling);
+    holdings_.try_emplace(number, request.shard, shards(), std::size_t{0}, job_number(key_), Role::filling);
     client.is_source = true;
     client.shard = number;
     client.part.clear();
@@ -750,7 +793,8 @@ class ParameterServer::State {
     return true;
   }
 
-  static bool wait_for_others(Client& client) {
+  static bool wait_for_others(Client& client, const char* what = "") {
+    client.waits_for = what;
     if (!client.waits_since) {
       client.waits_since = Clock::now();
       client.stall_told = false;

@@ -113,12 +113,16 @@ int Shard::slowest() const {
   return first == workers_.end() || first->left ? -1 : static_cast<int>(first - workers_.begin());
 }
 
-bool Shard::is_ready(const PsRequest& request) const {
+bool Shard::has_values(const PsRequest& request) const {
   if (request.op != PsOp::pull && request.op != PsOp::push && request.op != PsOp::push_pull) return true;
   const Table& table = table_of(request);
-  const TableSpec& spec = table.spec;
-  if (spec.filled && !is_complete(table)) return false;
-  if (request.op == PsOp::push) return true;
+  return !table.spec.filled || is_complete(table);
+}
+
+bool Shard::is_ready(const PsRequest& request) const {
+  if (!has_values(request)) return false;
+  if (request.op != PsOp::pull && request.op != PsOp::push_pull) return true;
+  const TableSpec& spec = table_of(request).spec;
   if (spec.consistency == Consistency::asynchronous) return true;
   const std::uint64_t bound = spec.consistency == Consistency::bounded ? spec.bound : 0;
   return std::uint64_t{min_clock()} + bound >= request.clock;
@@ -204,13 +208,14 @@ PsAnswer Shard::hello(const PsRequest& request, std::span<const std::byte> paylo
   if (request.incarnation < known.incarnation) {
     throw Aborted("another process has taken the place of worker " + std::to_string(request.worker));
   }
-  if (request.incarnation == known.incarnation && known.forgotten) {
-    throw Aborted("worker " + std::to_string(request.worker) +
-                  " was given up, because its connection had been broken for too long");
-  }
   if (request.incarnation > known.incarnation && workers_.size() != greeting.workers) workers_.resize(greeting.workers);
   Worker& worker = workers_[request.worker];
-  if (request.incarnation > known.incarnation) {
+  const bool is_known = request.incarnation == known.incarnation;
+  if (is_known && worker.forgotten) {  // it was busy for long, and its connection had broken meanwhile
+    worker.left = worker.forgotten = false;
+    worker.clock = std::max(worker.clock, settled_);
+  }
+  if (!is_known) {
     const bool is_first = known.incarnation == 0;
     worker.left = true;  // whoever comes instead of another one begins where the slowest is
     const std::uint32_t clock = is_first && settled_ == 0 ? 0 : min_clock();
@@ -224,7 +229,7 @@ PsAnswer Shard::hello(const PsRequest& request, std::span<const std::byte> paylo
   return {.sequence = request.sequence,
           .version = worker.clock,
           .min_clock = min_clock(),
-          .rows = tables_.empty() ? 0u : 1u,
+          .rows = is_known || is_restored_ ? 1u : 0u,
           .applied = worker.applied};
 }
 
@@ -304,6 +309,8 @@ bool Shard::make_rows(Table& table, std::span<const std::uint64_t> keys, std::si
     if (spec.dense && key >= spec.rows) throw InvalidArgument("table '" + spec.name + "' has no such row");
     RowTable::Row* const row = table.rows.find(key);
     if (row == nullptr) {
+      if (shard_of(spec, key, shards_) != number_)
+        throw InvalidArgument("table '" + spec.name + "' has no such row here");
       ++missing;
       continue;
     }
@@ -525,6 +532,7 @@ Bytes Shard::write_head() const {
   to.put(kHead);
   to.put(number_);
   to.put(shards_);
+  to.put(job_);
   to.put(settled_);
   to.put(static_cast<std::uint32_t>(workers_.size()));
   for (const Worker& worker : workers_) {
@@ -575,6 +583,12 @@ Bytes Shard::write_state(Position& position) const {
   return {};
 }
 
+bool Shard::is_own_state(std::span<const std::byte> part) const {
+  ByteReader from(part);
+  return from.get<std::uint8_t>() == kHead && from.get<std::uint32_t>() == number_ &&
+         from.get<std::uint32_t>() == shards_ && from.get<std::uint64_t>() == job_;
+}
+
 void Shard::read_state(std::span<const std::byte> part) {
   ByteReader from(part);
   const auto kind = from.get<std::uint8_t>();
@@ -585,7 +599,8 @@ void Shard::read_state(std::span<const std::byte> part) {
 
 void Shard::read_head(ByteReader& from) {
   const auto number = from.get<std::uint32_t>(), shards = from.get<std::uint32_t>();
-  const bool is_own = number == number_ && shards == shards_ && workers_.empty();
+  const auto job = from.get<std::uint64_t>();
+  const bool is_own = number == number_ && shards == shards_ && job == job_ && workers_.empty();
   const auto settled = from.get<std::uint32_t>();
   std::vector<Worker> workers(from.get_count(21));
   for (Worker& worker : workers) {
@@ -616,6 +631,7 @@ void Shard::read_head(ByteReader& from) {
     table.count_pending();
   }
   from.expect_end();
+  is_restored_ = true;
   if (!is_own) return;
   workers_ = std::move(workers);
   settled_ = settled;

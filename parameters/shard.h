@@ -38,15 +38,20 @@ class Staleness {
 
 class Shard {
  public:
-  // `memory`: the limit for rows and their indexes, in bytes; 0: none.
-  Shard(std::uint32_t number, std::uint32_t shards, std::size_t memory)
-      : number_(number), shards_(shards), memory_(memory) {}
+  // `memory`: the limit for rows and their indexes, in bytes; 0: none. `job`: the workers of another job's state are
+  // not this one's.
+  Shard(std::uint32_t number, std::uint32_t shards, std::size_t memory, std::uint64_t job = 0)
+      : number_(number), shards_(shards), job_(job), memory_(memory) {}
+
+  void limit_memory(std::size_t bytes) { memory_ = bytes; }
 
   std::uint32_t number() const { return number_; }
   std::uint32_t shards() const { return shards_; }
   // Whether all workers of the job have come and left.
   bool is_over() const;
 
+  // Whether the request's table has been filled, if it is to be. Throws InvalidArgument.
+  bool has_values(const PsRequest& request) const;
   // Whether a request can be answered now, or has to wait until other workers have gone on. Throws InvalidArgument.
   bool is_ready(const PsRequest& request) const;
   // The worker whose clock is the lowest; -1 if nobody's counts.
@@ -77,6 +82,8 @@ class Shard {
     std::size_t table = 0;
     std::size_t row = 0;
   };
+  // Whether this is the first part of a state of this very shard in this job.
+  bool is_own_state(std::span<const std::byte> part) const;
   // Empty at the end.
   Bytes write_state(Position& position) const;
   // Adds a part's rows, as far as they belong to this shard; what concerns workers only if it was written by a shard of
@@ -141,7 +148,9 @@ class Shard {
 
   const std::uint32_t number_;
   const std::uint32_t shards_;
-  const std::size_t memory_;
+  const std::uint64_t job_;
+  std::size_t memory_;
+  bool is_restored_ = false;  // from a state with other workers than those who ask
   std::vector<Worker> workers_;
   std::vector<std::unique_ptr<Table>> tables_;
   std::uint32_t settled_ = 0;  // the clocks below have taken effect

@@ -23,7 +23,6 @@ namespace {
 // The file: magic, then each part with its length and its sum before it; a part of no bytes is the end.
 constexpr std::array<char, 8> kMagic = {'h', 'v', 'd', 'p', 's', '0', '0', '1'};
 constexpr const char* kExtension = ".hvdps";
-constexpr std::uint64_t kLongestPart = std::uint64_t{1} << 40;
 
 struct PartHead {
   std::uint64_t bytes = 0;
@@ -65,65 +64,103 @@ bool write_file(const Shard& shard, const std::string& path) {
   }
 }
 
+std::string path_of(const Shard& shard, const std::string& folder) {
+  return folder + "/shard-" + std::to_string(shard.number()) + "-of-" + std::to_string(shard.shards()) + kExtension;
+}
+
+// Sorted. Throws InvalidArgument unless they are the whole of one snapshot.
 std::vector<std::filesystem::path> files_in(const std::string& folder) {
   std::vector<std::filesystem::path> files;
-  std::error_code missing;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, missing)) {
-    if (entry.path().extension() == kExtension) files.push_back(entry.path());
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    if (entry->path().extension() == kExtension) files.push_back(entry->path());
   }
+  if (files.empty()) throw InvalidArgument("there is no snapshot in " + folder);
   std::ranges::sort(files);
+  const std::string count = "-of-" + std::to_string(files.size());
+  for (const auto& file : files) {
+    if (file.stem().string().ends_with(count)) continue;
+    throw InvalidArgument("the folder " + folder + " has " + std::to_string(files.size()) +
+                          " files of snapshots, and " + file.filename().string() +
+                          " is not of so many: it is incomplete, or of several jobs");
+  }
   return files;
 }
 
-void restore_file(Shard& shard, const std::filesystem::path& path) {
-  const auto malformed = [&](const std::string& why) {
-    return InvalidArgument("the snapshot " + path.string() + " " + why + ": remove it, or restore from another folder");
-  };
-  std::ifstream file(path, std::ios::binary);
-  std::array<char, 8> magic{};
-  if (!file.read(magic.data(), magic.size()) || magic != kMagic) throw malformed("is none of this version of hvd");
-  const std::uint64_t size = std::filesystem::file_size(path);
-  Bytes part;
-  for (;;) {
+class SnapshotFile {
+ public:
+  explicit SnapshotFile(const std::filesystem::path& path) : path_(path), file_(path, std::ios::binary) {
+    std::error_code ignored;
+    size_ = std::filesystem::file_size(path, ignored);
+    std::array<char, 8> magic{};
+    if (!file_.read(magic.data(), magic.size()) || magic != kMagic) throw malformed("is none of this version of hvd");
+  }
+
+  InvalidArgument malformed(const std::string& why) const {
+    return InvalidArgument("the snapshot " + path_.string() + " " + why +
+                           ": remove it, or restore from another folder");
+  }
+
+  // Empty at the end.
+  Bytes next() {
     PartHead head;
-    if (!file.read(reinterpret_cast<char*>(&head), sizeof head)) throw malformed("has no end");
-    if (head.bytes > std::min(kLongestPart, size)) throw malformed("is damaged");
-    part.resize(head.bytes);
-    if (!file.read(reinterpret_cast<char*>(part.data()), static_cast<std::streamsize>(head.bytes))) {
+    if (!file_.read(reinterpret_cast<char*>(&head), sizeof head)) throw malformed("has no end");
+    if (head.bytes > size_) throw malformed("is damaged");
+    Bytes part(head.bytes);
+    if (!file_.read(reinterpret_cast<char*>(part.data()), static_cast<std::streamsize>(head.bytes))) {
       throw malformed("has no end");
     }
     if (sum_of(part) != head.sum) throw malformed("is damaged");
+    return part;
+  }
+
+ private:
+  const std::filesystem::path path_;
+  std::ifstream file_;
+  std::uint64_t size_ = 0;
+};
+
+void restore_file(Shard& shard, const std::filesystem::path& path) {
+  SnapshotFile file(path);
+  for (;;) {
+    const Bytes part = file.next();
     if (part.empty()) return;
     try {
       shard.read_state(part);
     } catch (const Internal&) {
-      throw malformed("is damaged");
+      throw file.malformed("is damaged");
     }
   }
 }
 
 }  // namespace
 
-pid_t start_snapshot(const Shard& shard, const std::string& folder) {
-  const std::string path =
-      folder + "/shard-" + std::to_string(shard.number()) + "-of-" + std::to_string(shard.shards()) + kExtension;
-  const std::string unfinished = path + ".unfinished";
+pid_t start_snapshot(const std::vector<const Shard*>& shards, const std::string& folder) {
   std::error_code ignored;
   std::filesystem::create_directories(folder, ignored);
   const pid_t child = fork();
   if (child < 0) throw Unsupported("cannot start a process for a snapshot: " + error_text(errno));
   if (child > 0) return child;
   syscall(SYS_close_range, 3u, ~0u, 0u);  // connections and listeners end with the server
-  const bool written = write_file(shard, unfinished) && rename(unfinished.c_str(), path.c_str()) == 0;
-  _exit(written ? 0 : std::clamp(errno, 1, 255));
+  for (const Shard* const shard : shards) {
+    const std::string path = path_of(*shard, folder), unfinished = path + ".unfinished";
+    const bool written = write_file(*shard, unfinished) && rename(unfinished.c_str(), path.c_str()) == 0;
+    if (!written) _exit(std::clamp(errno, 1, 255));
+  }
+  _exit(0);
 }
 
-bool has_snapshot(const std::string& folder) { return !folder.empty() && !files_in(folder).empty(); }
-
 void restore_snapshot(Shard& shard, const std::string& folder) {
-  const auto files = files_in(folder);
-  if (files.empty()) throw InvalidArgument("there is no snapshot in " + folder);
-  for (const auto& file : files) restore_file(shard, file);
+  for (const auto& file : files_in(folder)) restore_file(shard, file);
+}
+
+bool restore_own_snapshot(Shard& shard, const std::string& folder) {
+  const std::string path = path_of(shard, folder);
+  std::error_code ignored;
+  if (folder.empty() || !std::filesystem::exists(path, ignored)) return false;
+  if (!shard.is_own_state(SnapshotFile(path).next())) return false;
+  restore_file(shard, path);
+  return true;
 }
 
 }  // namespace hvd

@@ -240,9 +240,16 @@ hvd_status hvd_ps_connect(hvd_ps** ps) {
 hvd_status hvd_ps_close(hvd_ps* ps) {
   return guarded([&] {
     const std::unique_ptr<hvd_ps> own(&required(ps, "ps"));
-    own->client->flush(Deadline::max());
+    // It leaves in any case: the others may need its shard, and must not take it for lost.
+    Status failure;
+    try {
+      own->client->flush(Deadline::max());
+    } catch (const Error& error) {
+      failure = error.status();
+    }
     own->client->leave(deadline_after(own->place->config.timeouts.start));
     if (own->own) own->own->await_end(own->place->store.alarm());
+    if (!failure.ok()) throw Error(failure);
   });
 }
 

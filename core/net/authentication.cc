@@ -13,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/net/byte_codec.h"
+#include "core/net/job_number.h"
 
 namespace hvd {
 
@@ -156,6 +157,15 @@ JobKey JobKey::from_hex(std::string_view hex) {
     key.bytes_[i] = static_cast<unsigned char>(hex_digit(hex[2 * i]) << 4 | hex_digit(hex[2 * i + 1]));
   }
   return key;
+}
+
+std::uint64_t job_number(const JobKey& key) {
+  static constexpr std::array<unsigned char, 10> kStatement = {'j', 'o', 'b', ' ', 'n', 'u', 'm', 'b', 'e', 'r'};
+  std::array<unsigned char, kHashBytes> hash{};
+  crypto_auth(hash.data(), kStatement.data(), kStatement.size(), key.bytes().data());
+  std::uint64_t number = 0;
+  std::memcpy(&number, hash.data(), sizeof number);
+  return number;
 }
 
 std::string JobKey::to_hex() const { return hvd::to_hex(std::as_bytes(std::span(bytes_))); }

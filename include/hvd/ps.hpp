@@ -82,27 +82,28 @@ class Table {
 
   void pull(Keys keys, std::span<float> rows) const {
     require(keys, rows.size());
-    detail::check(hvd_ps_pull(ps_, number_, keys.data(), keys.size(), rows.data(), nullptr));
+    detail::check(hvd_ps_pull(ps_, number_, address_of(keys), keys.size(), rows.data(), nullptr));
   }
   void push(Keys keys, std::span<const float> gradients) const {
     require(keys, gradients.size());
-    detail::check(hvd_ps_push(ps_, number_, keys.data(), keys.size(), gradients.data(), nullptr));
+    detail::check(hvd_ps_push(ps_, number_, address_of(keys), keys.size(), gradients.data(), nullptr));
   }
   void push_pull(Keys keys, std::span<const float> gradients, std::span<float> rows) const {
     require(keys, gradients.size());
     require(keys, rows.size());
-    detail::check(hvd_ps_push_pull(ps_, number_, keys.data(), keys.size(), gradients.data(), rows.data(), nullptr));
+    detail::check(
+        hvd_ps_push_pull(ps_, number_, address_of(keys), keys.size(), gradients.data(), rows.data(), nullptr));
   }
   Call pull_async(Keys keys, std::span<float> rows) const {
     require(keys, rows.size());
     hvd_ps_work* work = nullptr;
-    detail::check(hvd_ps_pull(ps_, number_, keys.data(), keys.size(), rows.data(), &work));
+    detail::check(hvd_ps_pull(ps_, number_, address_of(keys), keys.size(), rows.data(), &work));
     return Call(work);
   }
   Call push_async(Keys keys, std::span<const float> gradients) const {
     require(keys, gradients.size());
     hvd_ps_work* work = nullptr;
-    detail::check(hvd_ps_push(ps_, number_, keys.data(), keys.size(), gradients.data(), &work));
+    detail::check(hvd_ps_push(ps_, number_, address_of(keys), keys.size(), gradients.data(), &work));
     return Call(work);
   }
 
@@ -119,6 +120,12 @@ class Table {
   void set_learning_rate(float rate) const { detail::check(hvd_ps_set_learning_rate(ps_, number_, rate)); }
 
  private:
+  // Not NULL, which means the whole table.
+  static const std::uint64_t* address_of(Keys keys) {
+    static constexpr std::uint64_t kNone = 0;
+    return keys.empty() ? &kNone : keys.data();
+  }
+
   void require(Keys keys, std::size_t values) const {
     if (values == keys.size() * static_cast<std::size_t>(width_)) return;
     throw InvalidArgument(std::to_string(values) + " values for " + std::to_string(keys.size()) + " rows of " +

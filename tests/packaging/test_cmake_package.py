@@ -64,7 +64,8 @@ def test_the_package_holds_exactly_what_users_need(installed):
         "hvd.h",
         "hvd.hpp",
         "hvd_plugin.h",
-        *(f"hvd/{name}.hpp" for name in ("allocator", "element", "error", "future", "tensor")),
+        "hvd_ps.h",
+        *(f"hvd/{name}.hpp" for name in ("allocator", "element", "error", "future", "ps", "tensor")),
     }
     configs = {"hvdConfig.cmake", "hvdConfigVersion.cmake", "hvdTargets.cmake", "hvdTargets-release.cmake"}
     assert files == {

@@ -21,11 +21,15 @@ import hvd.torch
 from launching import PROGRAMS, ROOT, hvdrun, run_command
 
 ps = hvd.torch.ps
+is_rank = "TEST_REPORTS" in os.environ
 
 
 @pytest.fixture(scope="module")
 def servers():
-    """All tests of a job use tables of their own, and leave clocks equal on all ranks."""
+    """All tests of a job use tables of their own, and leave clocks equal on all ranks. What starts the jobs is in none."""
+    if not is_rank:
+        yield None
+        return
     hvd.init()
     with ps.connect() as connection:
         yield connection

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -64,13 +65,12 @@ void release_finished_calls() {
   {
     const GilRelease released;
     for (std::size_t i = 0; i < calls.size(); ++i) is_done[i] = is_done[i] || hvd_ps_work_poll(calls[i].work) != 0;
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      if (is_done[i]) hvd_ps_work_free(calls[i].work);
+    }
   }
   for (std::size_t i = 0; i < calls.size(); ++i) {
-    if (is_done[i]) {
-      hvd_ps_work_free(calls[i].work);
-    } else {
-      dropped_calls().push_back(std::move(calls[i]));
-    }
+    if (!is_done[i]) dropped_calls().push_back(std::move(calls[i]));
   }
 }
 
@@ -208,19 +208,34 @@ std::pair<int, bool> ParameterServers::servers() const {
 void ParameterServers::close() {
   if (ps_ == nullptr) return;
   refuse_in_forked_child();
-  flush(std::nullopt);  // here signals are looked at
+  std::exception_ptr failure;
+  try {
+    flush(std::nullopt);  // here signals are looked at
+  } catch (py::error_already_set& error) {
+    if (error.matches(PyExc_KeyboardInterrupt)) throw;
+    failure = std::current_exception();
+  } catch (const std::exception&) {
+    failure = std::current_exception();
+  }
   hvd_ps* const ps = std::exchange(ps_, nullptr);
   while (users_ > 0) {
     const GilRelease released;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  check_released([&] { return hvd_ps_close(ps); });
+  try {
+    check_released([&] { return hvd_ps_close(ps); });
+  } catch (const std::exception&) {
+    if (!failure) failure = std::current_exception();
+  }
+  is_closed_ = true;
   release_finished_calls();
+  if (failure) std::rethrow_exception(failure);
 }
 
 TableWork::~TableWork() {
   if (work_ == nullptr) return;
   if (is_done_ && !in_forked_child()) {
+    const GilRelease released;
     hvd_ps_work_free(work_);
   } else {
     dropped_calls().push_back({servers_, work_, std::move(owners_)});

@@ -41,7 +41,7 @@ class ParameterServers : public std::enable_shared_from_this<ParameterServers> {
   void restore(const std::string& folder);
   std::pair<int, bool> servers() const;
   void close();
-  bool is_closed() const { return ps_ == nullptr; }
+  bool is_closed() const { return is_closed_; }
 
  private:
   friend class TableWork;
@@ -62,7 +62,8 @@ class ParameterServers : public std::enable_shared_from_this<ParameterServers> {
 
   hvd_ps* open_ps() const;
 
-  hvd_ps* ps_ = nullptr;
+  hvd_ps* ps_ = nullptr;  // null as soon as close() has begun
+  bool is_closed_ = false;
   mutable int users_ = 0;
 };
 
