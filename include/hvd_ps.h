@@ -58,7 +58,7 @@ typedef struct hvd_ps_table {
   int32_t initializer;             /* hvd_ps_initializer: of rows that nobody has pushed to */
   float a, b;
   int32_t filled; /* dense: 1: pulls and pushes wait until hvd_ps_fill() has given the first values */
-  uint64_t seed; /* initial values are a function of seed, key and column */
+  uint64_t seed;  /* initial values are a function of seed, key and column */
 } hvd_ps_table;
 
 #define HVD_PS_TABLE_INIT                                                                                             \

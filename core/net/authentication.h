@@ -38,7 +38,14 @@ class JobKey {
 };
 
 // The purpose of a connection; part of the proof.
-enum class Purpose : std::uint32_t { store = 1, control = 2, data = 3, shared_memory = 4, messages = 5, parameters = 6 };
+enum class Purpose : std::uint32_t {
+  store = 1,
+  control = 2,
+  data = 3,
+  shared_memory = 4,
+  messages = 5,
+  parameters = 6
+};
 const char* purpose_name(Purpose purpose);
 
 struct Peer {

@@ -85,8 +85,8 @@ std::string text_of(BIO* memory) {
 }
 
 // Initializes OpenSSL before its first use. gRPC's threads may still close a connection while the process exits, so
-// OpenSSL must not free its state then. openssl.cnf may load modules that are built for the system's OpenSSL and not for
-// the one in hvdrun.
+// OpenSSL must not free its state then. openssl.cnf may load modules that are built for the system's OpenSSL and not
+// for the one in hvdrun.
 void start_openssl() {
   static const bool started = OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT | OPENSSL_INIT_NO_LOAD_CONFIG, nullptr) == 1;
   require(started, "OpenSSL");

@@ -26,7 +26,7 @@ is_rank = "TEST_REPORTS" in os.environ
 
 @pytest.fixture(scope="module")
 def servers():
-    """All tests of a job use tables of their own, and leave clocks equal on all ranks. What starts the jobs is in none."""
+    """All tests of a job use tables of their own, and leave clocks equal on all ranks. Who starts jobs is in none."""
     if not is_rank:
         yield None
         return
