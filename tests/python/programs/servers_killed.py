@@ -18,7 +18,7 @@ import numpy as np
 
 import hvd
 
-WIDTH, KEYS, ROWS_A_CALL = 16, 1000, 64
+WIDTH, KEYS, ROWS_A_CALL = 256, 1000, 256
 
 
 def servers_of_this_job() -> dict[int, int]:
