@@ -49,7 +49,7 @@ def run(example: str, victim: int, grow_at: int) -> tuple[int, str]:
 CASES = [
     ("torch/elastic.py", 0, 30),
     ("jax/elastic.py", 1, 30),
-    ("tensorflow/elastic.py", 1, 30),
+    pytest.param("tensorflow/elastic.py", 1, 30, marks=pytest.mark.long),
     pytest.param("tensorflow/keras_elastic.py", 2, 30, marks=pytest.mark.long),
     ("tensorflow/keras_elastic.py", 0, 50),  # between the last batch of an epoch and its end
 ]
