@@ -81,8 +81,8 @@ class SGD:
 
 @dataclasses.dataclass(frozen=True)
 class Adagrad:
-    """As torch.optim.Adagrad. `row_wise`: one sum of squares for each row, of the means over its values, which halves the memory of
-    a row."""
+    """As torch.optim.Adagrad. `row_wise`: one sum of squares for each row, of the means over its values, which halves
+    the memory of a row."""
 
     learning_rate: float = 0.01
     accumulator: float = 0.0
