@@ -557,11 +557,10 @@ def test_digits_with_a_slow_worker():
     job = run_with_servers(EXAMPLES / "digits.py", "--steps", "400", "--milliseconds", "3", "--slow", "4")
     assert job.returncode == 0, job.output
     found = re.findall(r"^(.*): +(\d+) steps/s, accuracy ([\d.]+)%.* (\d+) at most$", job.output, re.MULTILINE)
-    rates = {way: float(rate) for way, rate, _, _ in found}
-    assert list(rates) == ["asynchronous", "bound 3", "synchronous"], job.output
+    assert [way for way, _, _, _ in found] == ["asynchronous", "bound 3", "synchronous"], job.output
     assert all(float(accuracy) >= 85 for _, _, accuracy, _ in found), job.output  # untrained 10
-    assert rates["asynchronous"] > 1.4 * rates["synchronous"], job.output  # 2.5 where nothing else runs
-    assert int(found[2][3]) == 0, job.output
+    # Rates are for a machine that does nothing else: tests/bench/parameter_servers.py.
+    assert int(found[0][3]) > 0 and int(found[2][3]) == 0, job.output
 
 
 def test_word_vectors_with_a_table_larger_than_a_server():
