@@ -347,7 +347,7 @@ TEST_CASE("a server may end right behind its last answer") {
     Servers job(1, false);
     const auto worker = job.worker(0, 1);
     std::thread end([&] { job.await_end(0); });
-    const StatusCode left = code_of([&] { worker->leave(deadline_after(1s)); });
+    const StatusCode left = code_of([&] { worker->leave(deadline_after(10s)); });
     end.join();
     REQUIRE(left == StatusCode::ok);
   }
