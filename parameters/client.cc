@@ -73,6 +73,7 @@ class ParameterClient::Link {
  private:
   void reconnect();
   std::unique_ptr<Pipe> open_pipe(Deadline deadline);
+  std::uint16_t open_table(Pipe& pipe, const TableSpec& spec, Deadline deadline);
   PsAnswer ask(Pipe& pipe, PsRequest request, std::span<const std::byte> payload, Deadline deadline);
   bool send(const Message& message);
   std::size_t payload_bytes(const Message& message) const;
@@ -271,6 +272,13 @@ PsAnswer ParameterClient::Link::ask(Pipe& pipe, PsRequest request, std::span<con
   }
 }
 
+// Returns the table's number at the server.
+std::uint16_t ParameterClient::Link::open_table(Pipe& pipe, const TableSpec& spec, Deadline deadline) {
+  ByteWriter bytes;
+  write_table_spec(spec, bytes);
+  return static_cast<std::uint16_t>(ask(pipe, {.op = PsOp::open_table}, bytes.take(), deadline).rows);
+}
+
 // Until the server answers: it may not have begun, or be in the middle of starting again.
 void ParameterClient::Link::connect(Deadline deadline) {
   const std::string name = "parameter server " + std::to_string(server_);
@@ -289,12 +297,7 @@ void ParameterClient::Link::connect(Deadline deadline) {
       }
       if (pipe_ == nullptr) state_.clock = std::max(state_.clock, static_cast<std::uint32_t>(answer.version));
       table_numbers_.clear();
-      for (const TableSpec& spec : state_.tables) {
-        ByteWriter bytes;
-        write_table_spec(spec, bytes);
-        const PsAnswer opened = ask(*pipe, {.op = PsOp::open_table}, bytes.take(), limit);
-        table_numbers_.push_back(static_cast<std::uint16_t>(opened.rows));
-      }
+      for (const TableSpec& spec : state_.tables) table_numbers_.push_back(open_table(*pipe, spec, limit));
       pipe_ = std::move(pipe);
       return;
     } catch (const Error& error) {
@@ -312,19 +315,15 @@ void ParameterClient::Link::connect(Deadline deadline) {
 }
 
 void ParameterClient::Link::open_last(Deadline deadline) {
-  const TableSpec& spec = state_.tables.back();
   while (!is_idle()) {
     if (Clock::now() >= deadline) throw Timeout("no answer from parameter server " + std::to_string(server_));
     progress();
     if (!is_idle()) pipe_->wait(deadline_after(1ms));
   }
-  ByteWriter bytes;
-  write_table_spec(spec, bytes);
-  const Bytes payload = bytes.take();
   try {
-    const PsAnswer opened = ask(*pipe_, {.op = PsOp::open_table}, payload, deadline);
+    const std::uint16_t number = open_table(*pipe_, state_.tables.back(), deadline);
     table_numbers_.resize(state_.tables.size() - 1);  // a new connection has opened it before
-    table_numbers_.push_back(static_cast<std::uint16_t>(opened.rows));
+    table_numbers_.push_back(number);
   } catch (const PeerLost&) {
     reconnect();  // opens all of them
   }

@@ -763,12 +763,7 @@ class ParameterServer::State {
   }
 
   static bool answer_plainly(Client& client, const PsRequest& request) {
-    std::byte* const to = room_for(client, 0);
-    if (to == nullptr) return false;
-    const PsAnswer result{.sequence = request.sequence};
-    std::memcpy(to, &result, sizeof result);
-    client.pipe->commit(kPsHeaderBytes);
-    return true;
+    return answer_text(client, request, StatusCode::ok, "");
   }
 
   static std::string stats_of(const Holding& holding) {
