@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iostream>
 #include <iterator>
 #include <set>
 #include <string>
@@ -40,9 +41,9 @@ ChildStart shell(const std::string& command, int output) {
 }
 
 // A rank that says its own pid and those of what it leaves running: a child, and a daemon of which nobody knows, with
-// an empty environment, in a session of its own.
+// an empty environment, in a session of its own. It says them once a line comes in.
 constexpr const char* kRank =
-    "sleep 60 & echo $$; echo $!; (setsid env -i /bin/sh -c 'echo $$; exec /bin/sleep 60' &); exec sleep 60";
+    "read line; sleep 60 & echo $$; echo $!; (setsid env -i /bin/sh -c 'echo $$; exec /bin/sleep 60' &); exec sleep 60";
 
 // A stand-in for hvdrun, in a process of its own. This process is the subreaper of all.
 class StandIn {
@@ -59,7 +60,11 @@ class StandIn {
       {
         const SignalSource signals;
         Keeper keeper(signals);
-        play(keeper, writer.get());
+        try {
+          play(keeper, writer.get());
+        } catch (const std::exception& error) {  // must not reach Catch, which would go on to the next test in here
+          std::cerr << "the stand-in for hvdrun: " << error.what() << std::endl;
+        }
       }
       _exit(0);
     }
@@ -125,9 +130,14 @@ std::vector<pid_t> job_of(const StandIn& hvdrun) {
   return pids;
 }
 
+// The rank speaks only after start() has returned: the keeper may be killed as soon as all pids are known.
 void run_rank(Keeper& keeper, int output) {
+  auto [input, line] = make_pipe();
+  ChildStart start = shell(kRank, output);
+  start.standard_input = input.get();
+  keeper.start(0, start);
   say(output, std::to_string(keeper.pid()));
-  keeper.start(0, shell(kRank, output));
+  say(line.get(), "");
 }
 
 TEST_CASE("a killed hvdrun leaves nothing of its job, whatever it was") {
