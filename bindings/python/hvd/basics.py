@@ -107,7 +107,7 @@ def _init(comm: Any, process_sets: Iterable[ProcessSet] | str | None) -> None:
     global _met_through_mpi4py
     job, given_sets = _job_and_sets(comm, process_sets)
     by_mpi4py = rendezvous.is_communicator(job)
-    found = rendezvous.through_communicator(job) if by_mpi4py else rendezvous.through_torchrun()
+    found = rendezvous.through_communicator(job) if by_mpi4py else rendezvous.of_this_process()
     if not _native.is_initialized():
         _met_through_mpi4py = by_mpi4py
     elif by_mpi4py or not _met_through_mpi4py:  # a communicator's job need not be the launcher's
@@ -168,9 +168,10 @@ def leave_standby() -> None:
 def _note_place() -> None:
     global _last_place
     _last_place = (_native.epoch()[0], _native.rank(), _native.size())
-    if "HVD_PROCESS" in os.environ:
+    is_given = rendezvous.is_given()
+    if is_given or "HVD_PROCESS" in os.environ:
         _set_horovod_variables()
-    if torch_variables.is_for(_native.launch()[0]):
+    if is_given or torch_variables.is_for(_native.launch()[0]):
         torch_variables.unset()
         torch_variables.set_absent()
     sets.register_defined()
@@ -189,7 +190,7 @@ def last_place() -> tuple[int, int, int] | None:
 def _set_horovod_variables() -> None:
     """Those by which scripts for Horovod find their place without asking it. In a job that is not elastic, hvdrun sets
     them."""
-    for name in ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size"):
+    for name in _PLACE:
         os.environ[f"HOROVOD_{name.upper()}"] = str(getattr(_native, name)())
 
 
@@ -208,6 +209,7 @@ def _refuse_other_job(found: rendezvous.Rendezvous | None) -> None:
         )
 
 
+_PLACE = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
 _initializations = 0
 _met_through_mpi4py = False
 _settings: dict[str, str] = {}
@@ -255,6 +257,9 @@ def shutdown() -> None:
     _native.shutdown()
     sets.forget_all()
     torch_variables.unset()
+    if rendezvous.is_given():  # the process may join another job, whose launcher nothing of this one must hide
+        for name in _PLACE:
+            os.environ.pop(f"HOROVOD_{name.upper()}", None)
 
 
 def _leave() -> None:

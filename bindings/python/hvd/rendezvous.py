@@ -1,17 +1,18 @@
 """How the processes of a job find each other where Python knows more than the environment says: through mpi4py's
-communicators, and through torchrun's store.
+communicators, torchrun's store, or whoever else has started them (hvd.cluster).
 
-Both carry rank 0's first word to the others; from there on they talk to each other. The word holds the job's secret: it
+All carry rank 0's first word to the others; from there on they talk to each other. The word holds the job's secret: it
 is as safe as whoever carries it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import itertools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,33 @@ class Rendezvous:
     local_size: int  # ranks on this host; 0: not known
     broadcast: Callable[[bytes | None], bytes]  # of rank 0's bytes, on all ranks
     forget: Callable[[], None] = lambda: None  # the word, once all have joined
+
+
+_given: Rendezvous | None = None
+
+
+@contextlib.contextmanager
+def given(found: Rendezvous) -> Iterator[None]:
+    """While the body runs, this process's job is this one, whatever the environment says."""
+    global _given
+    _given = found
+    try:
+        yield
+    finally:
+        _given = None
+
+
+def is_given() -> bool:
+    return _given is not None
+
+
+def of_this_process() -> Rendezvous | None:
+    """The job that Python is to join; None if its launcher is the core's affair, or nobody has started it.
+
+    Raises:
+        ValueError: as from `through_torchrun`.
+    """
+    return _given or through_torchrun()
 
 
 def is_communicator(value: object) -> bool:

@@ -6,24 +6,23 @@ calls the function, and leaves behind what came of it. Nothing else passes betwe
 
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import re
 import subprocess
 import sys
 import tempfile
 import threading
-import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple, NoReturn, TextIO, TypeVar
+from typing import IO, Any, NamedTuple, TextIO, TypeVar
 
 import cloudpickle
 
-from hvd import _native, basics, failure, installation
+from hvd import _native, basics, installation
 from hvd.exceptions import RankFailedError
+from hvd.outcome import Outcome, first_to_fail, raise_failure
 
 T = TypeVar("T")
 
@@ -36,6 +35,7 @@ run_function.serve(folder)
 """
 
 _CALL = "call"
+_END = "end"
 _UNFINISHED = ".unfinished"
 _USAGE_ERROR = 2  # hvdrun's exit code for options that make no sense
 _LAST_LINES = 30  # of hvdrun, whose report of a failure has up to 25, including the last 20 of the rank
@@ -180,15 +180,23 @@ class _Place(NamedTuple):
     size: int  # 0: not known
 
 
+class _End(NamedTuple):
+    """What a process leaves behind."""
+
+    outcome: Outcome
+    place: _Place
+
+
 def _results(folder: Path, np: int | None, code: int, last_lines: list[str]) -> list[Any]:
-    """np: None in an elastic job. Files are numbered by rank, in an elastic job by process."""
-    failures = {number: json.loads(path.read_text()) for number, path in _files(folder, "failure").items()}
-    returned = _files(folder, "result")
-    by_rank, size = _last_ranks(folder)
+    """np: None in an elastic job. Processes are numbered by rank there where it is not."""
+    ends = {int(path.suffix[1:]): _read_end(path) for path in folder.glob(f"{_END}.*") if path.suffix != _UNFINISHED}
+    failures = {number: end.outcome.failure for number, end in ends.items() if end.outcome.failure is not None}
+    returned = {number: end for number, end in ends.items() if number not in failures}
+    by_rank, size = _last_ranks(returned)
     missing = [rank for rank in range(size if np is None else np) if rank not in by_rank]
     if code == 0 and returned and not missing:
-        return [_unpickled(returned[by_rank[rank]], rank) for rank in sorted(by_rank)]
-    if code == _USAGE_ERROR and not failures and not returned:
+        return [returned[by_rank[rank]].outcome.value(rank) for rank in sorted(by_rank)]
+    if code == _USAGE_ERROR and not ends:
         raise ValueError("\n".join(last_lines))
     blamed, report = _blamed_by_hvdrun(last_lines)
     if blamed is not None and blamed not in failures:
@@ -196,21 +204,19 @@ def _results(folder: Path, np: int | None, code: int, last_lines: list[str]) -> 
         text = f"{_name(blamed, np)} died {after} the function had returned: {report}"
         raise RankFailedError(text, None if np is None else blamed)
     if blamed is None and failures and np is not None:
-        # The others then lost a peer, and may have been faster to end.
-        blamed = min(failures, key=lambda rank: failures[rank]["time"])
+        blamed = first_to_fail(failures.items())
     if blamed is not None:
-        _raise(folder, blamed, np, failures[blamed])
+        raise_failure(failures[blamed], _name(blamed, np), None if np is None else blamed)
     ranks = ", ".join(map(str, missing)) or ("none" if returned else "all")
     reason = "\n".join([f"hvdrun ended with exit code {code}", *last_lines])
     raise RankFailedError(f"no result of ranks: {ranks}; {reason}")
 
 
-def _last_ranks(folder: Path) -> tuple[dict[int, int], int]:
+def _last_ranks(returned: Mapping[int, _End]) -> tuple[dict[int, int], int]:
     """Of the last epoch in which the function returned: the process of each rank where it did, and the size."""
-    places = {number: _Place(*json.loads(path.read_text())) for number, path in _files(folder, "place").items()}
-    last = max((place.epoch for place in places.values()), default=0)
-    by_rank = {place.rank: number for number, place in places.items() if place.epoch == last}
-    return by_rank, max((places[number].size for number in by_rank.values()), default=0)
+    last = max((end.place.epoch for end in returned.values()), default=0)
+    by_rank = {end.place.rank: number for number, end in returned.items() if end.place.epoch == last}
+    return by_rank, max((returned[number].place.size for number in by_rank.values()), default=0)
 
 
 def _name(number: int, np: int | None) -> str:
@@ -225,27 +231,6 @@ def _blamed_by_hvdrun(lines: list[str]) -> tuple[int | None, str]:
     return None, ""
 
 
-def _raise(folder: Path, number: int, np: int | None, failure: dict[str, Any]) -> NoReturn:
-    name = _name(number, np)
-    cause = RankFailedError(f"{name} failed:\n\n{failure['traceback']}", None if np is None else number)
-    try:
-        error = cloudpickle.loads(_path(folder, "exception", number).read_bytes())
-    except Exception:  # a class that cannot be imported here, or not be made of its arguments
-        raise cause from None
-    if not isinstance(error, Exception):  # sys.exit() on a rank is not one here
-        raise cause
-    if hasattr(error, "add_note"):  # from Python 3.11 on
-        error.add_note(f"raised by {name}")
-    raise error from cause
-
-
-def _unpickled(path: Path, rank: int) -> Any:
-    try:
-        return cloudpickle.loads(path.read_bytes())
-    except Exception as error:
-        raise RankFailedError(f"the result of rank {rank} cannot be unpickled here", rank) from error
-
-
 # ---- in a rank
 
 
@@ -258,19 +243,13 @@ def serve(folder_name: str) -> None:
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
         fn, args, kwargs = cloudpickle.loads((folder / _CALL).read_bytes())
-        result = fn(*args, **kwargs)
-        _write(_path(folder, "result", number), cloudpickle.dumps(result))
-        _write(_path(folder, "place", number), json.dumps(_place(number)).encode())
+        outcome = Outcome.of_result(fn(*args, **kwargs))
     except BaseException as error:
         if process is not None and _is_dismissal(error):
             raise
-        end: dict[str, Any] = {"time": time.monotonic(), "traceback": traceback.format_exc()}
-        failure.tell(error)
-        try:
-            _write(_path(folder, "exception", number), cloudpickle.dumps(error))
-        except Exception:
-            end["traceback"] += f"\n(a {type(error).__name__} that cannot be pickled)"
-        _write(_path(folder, "failure", number), json.dumps(end).encode())
+        outcome = Outcome.of_failure(error)
+    _write_end(folder / f"{_END}.{number}", _End(outcome, _place(number)))
+    if outcome.failure is not None:
         sys.exit(1)
 
 
@@ -285,17 +264,15 @@ def _is_dismissal(error: BaseException) -> bool:
     return isinstance(error, SystemExit) and error.code == 0 and not _native.is_initialized()
 
 
-def _path(folder: Path, what: str, number: int) -> Path:
-    return folder / f"{what}.{number}"
+# ---- what they leave for the caller, whole or not at all
 
 
-def _files(folder: Path, what: str) -> dict[int, Path]:
-    """By number; those that are whole."""
-    return {int(path.suffix[1:]): path for path in folder.glob(f"{what}.*") if path.suffix != _UNFINISHED}
+def _read_end(path: Path) -> _End:
+    end: _End = pickle.loads(path.read_bytes())
+    return end
 
 
-def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all."""
+def _write_end(path: Path, end: _End) -> None:
     unfinished = path.with_suffix(path.suffix + _UNFINISHED)
-    unfinished.write_bytes(data)
+    unfinished.write_bytes(pickle.dumps(end))
     unfinished.replace(path)

@@ -1,0 +1,114 @@
+"""How the tasks, actors or pods of somebody else's engine (Spark, Ray) become the ranks of a job.
+
+The engine places processes and starts them; each calls a function here. The ranks meet through a word that the engine
+carries from rank 0 to the others, and from there on talk to each other as in every job.
+
+A process of an engine outlives its task, so hvd is left however the function ends, and a function that fails tells the
+others why: their operations fail with that cause, whoever ends first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hvd import basics, failure, rendezvous
+from hvd.exceptions import RankFailedError
+from hvd.outcome import Failure, Outcome, first_to_fail, raise_failure
+
+
+@contextlib.contextmanager
+def joined(
+    rank: int, size: int, broadcast: Callable[[bytes | None], bytes], env: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """Makes this process a rank of a job while the body runs. `hvd.init()` in the body finds it joined; after
+    `hvd.shutdown()` in the body, `hvd.init()` joins again, and then so must all.
+
+    Every rank of the job must enter. If the body raises an exception, the other ranks' operations fail with it as the
+    cause.
+
+    Args:
+        rank, size: this process's number in the job, and how many there are.
+        broadcast: called on all ranks at each joining: with rank 0's bytes there, which it returns as they are, and
+            with None on the others, where it returns those. They hold the job's key: whoever can read them can join.
+            Exceptions pass through.
+        env: variables that are set in the body, HVD_START_TIMEOUT for instance.
+
+    Raises:
+        ValueError: this process is in a job already.
+        InitError: as from `hvd.init()`.
+    """
+    if basics.is_initialized():
+        raise ValueError(f"this process is rank {basics.rank()} of {basics.size()} of another job: call hvd.shutdown()")
+    with _variables(env or {}), rendezvous.given(rendezvous.Rendezvous(rank, size, 0, broadcast)):
+        try:
+            basics.init()
+            yield
+        except BaseException as error:
+            failure.tell(error)
+            raise
+        finally:
+            basics.shutdown()
+
+
+@contextlib.contextmanager
+def _variables(added: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in added}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def call(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    rank: int,
+    size: int,
+    broadcast: Callable[[bytes | None], bytes],
+    env: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Calls the function as a rank of a job, see `joined`. Raises nothing: what came of it is returned, and can be
+    pickled."""
+
+    try:
+        with joined(rank, size, broadcast, env):
+            return Outcome.of_result(fn(*args, **kwargs))
+    except BaseException as error:
+        return Outcome.of_failure(error)
+
+
+def results(outcomes: Mapping[int, Outcome], size: int, lost: Mapping[int, str] | None = None) -> list[Any]:
+    """What the function returned, by rank.
+
+    Args:
+        outcomes: by rank, of the ranks that have one.
+        lost: ranks whose process is known to have died, and how ("was killed by SIGKILL"). They are to blame before
+            those whose function failed, for that is what their death does.
+
+    Raises:
+        Exception: the one that a rank raised first; its cause, a RankFailedError, names the rank and has its traceback.
+        RankFailedError: a rank was lost, called `sys.exit()`, or left something that cannot be unpickled here.
+    """
+    failures: dict[int, Failure] = {
+        rank: outcome.failure for rank, outcome in outcomes.items() if outcome.failure is not None
+    }
+    own = {rank: found for rank, found in failures.items() if not found.is_consequence}
+    if lost and not own:
+        rank = min(lost)
+        raise RankFailedError(f"rank {rank} of {size} {lost[rank]}", rank)
+    if failures:
+        rank = first_to_fail(failures.items())
+        raise_failure(failures[rank], f"rank {rank} of {size}", rank)
+    missing = [rank for rank in range(size) if rank not in outcomes]
+    if missing:
+        raise RankFailedError(f"no result of ranks: {', '.join(map(str, missing))}", missing[0])
+    return [outcomes[rank].value(rank) for rank in range(size)]
