@@ -129,6 +129,7 @@ void Instance::join(const Environment& environment, const std::optional<Rendezvo
     runtime_ = std::move(joined.runtime);
     member_ = std::move(joined.member);
     place_ = std::move(joined.place);
+    is_launched_ = joined.is_launched;
     stands_by_ = false;
     ++changes_;
     watch_for_terminate();
@@ -143,9 +144,11 @@ void Instance::shut_down() {
   if (forked()) return;
   const MutexLock lifecycle(lifecycle_);
   std::shared_ptr<Runtime> runtime;
+  bool is_launched = false;
   {
     const MutexLock lock(mutex_);
     runtime = std::move(runtime_);
+    is_launched = is_launched_;
     member_.reset();
     place_.reset();
     stands_by_ = false;
@@ -153,7 +156,7 @@ void Instance::shut_down() {
   }
   if (runtime) {
     runtime->shut_down();
-    runtime->let_cause_end_first();
+    if (is_launched) runtime->let_cause_end_first();
     wait_for_last_call(runtime);
     runtime.reset();
   }

@@ -37,6 +37,7 @@ struct JoinedJob {
   std::shared_ptr<Runtime> runtime;
   std::shared_ptr<EpochMember> member;  // null: the job is not elastic
   std::shared_ptr<const JobPlace> place;
+  bool is_launched = true;  // by a launcher, which sees this process end
 };
 
 class Instance {
@@ -106,6 +107,7 @@ class Instance {
   std::shared_ptr<Runtime> runtime_ GUARDED_BY(mutex_);
   std::shared_ptr<EpochMember> member_ GUARDED_BY(mutex_);  // of the same job
   std::shared_ptr<const JobPlace> place_ GUARDED_BY(mutex_);
+  bool is_launched_ GUARDED_BY(mutex_) = true;
   std::optional<Prospect> prospect_ GUARDED_BY(mutex_);  // while this process stands by
   std::atomic<bool> stands_by_{false};                   // prospect_ is there: asked without the lock
   std::function<void()> joined_ GUARDED_BY(lifecycle_);

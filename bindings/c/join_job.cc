@@ -267,6 +267,7 @@ JoinedJob join_job(const Environment& environment, const std::optional<Rendezvou
   } else {
     joined = works_alone(launch) ? start_alone(config) : start_together(config, launch, rendezvous, epoch);
   }
+  joined.is_launched = by_environment.launcher != Launcher::none;
   if (joined.runtime->topology().rank == 0) {
     for (const std::string& warning : warnings) joined.runtime->log().warning(warning);
   }

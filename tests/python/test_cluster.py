@@ -137,7 +137,7 @@ def test_the_exception_of_a_rank_is_raised_once_more(engine, fn):
     begin = time.monotonic()
     with pytest.raises(KeyError, match="no such sample") as found:
         engine.run(fn)
-    assert time.monotonic() - begin < 20, "the others have waited for the one that failed"
+    assert time.monotonic() - begin < 3.4, "the others have waited for the process that failed, which goes on"
     cause = found.value.__cause__
     assert isinstance(cause, RankFailedError) and cause.rank == SIZE - 1
     assert "rank 2 of 3 failed" in str(cause) and "fail_on_last" in str(cause)
