@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -33,6 +34,7 @@
 #include "launcher/plan/start_command.h"
 #include "launcher/processes/event_loop.h"
 #include "launcher/processes/keeper.h"
+#include "launcher/remote/listening_agent.h"
 #include "launcher/remote/run_on_hosts.h"
 
 namespace hvd::launcher {
@@ -147,10 +149,18 @@ int run_mpirun(const CommandLine& line, const SignalSource& signals) {
   return 1;
 }
 
+// Read anew for each agent of an elastic job: hosts are added.
+std::map<std::string, std::string> agent_addresses(const CommandLine& line) {
+  const std::string& file = line.start.agent_addresses;
+  return file.empty() ? std::map<std::string, std::string>() : parse_agent_addresses(read_file(file), file);
+}
+
 JobLayout find_layout(const CommandLine& line, const Environment& environment, const std::string& hostname) {
+  const auto listening = agent_addresses(line);
   LocalNames own{.hostname = hostname, .addresses = {}};
   for (const LocalAddress& entry : local_addresses()) own.addresses.push_back(entry.address);
   const auto is_here = [&](const std::string& host) {
+    if (listening.contains(host)) return false;  // several may listen on one machine
     if (is_this_host(host, own)) return true;
     std::string cause;  // an unknown name has no address
     std::vector<std::string> addresses;
@@ -221,16 +231,42 @@ int run_on_this_machine(const CommandLine& line, const JobLayout& layout, Signal
   return job.run(std::move(hosts));
 }
 
-// Returns the command that starts the agent of each host.
-std::vector<std::string> start_commands(const JobLayout& layout, StartedBy by, const RemoteShell& shell) {
+AgentOptions agent_options(const CommandLine& line) {
+  return {.interfaces = line.start.interfaces,
+          .lease = line.start.lease.value_or(kLease),
+          .grace = line.job.grace,
+          .start_timeout = line.start.timeout.value_or(kStartTimeout)};
+}
+
+// The command that starts an agent on another host, on which one listens. Throws InvalidArgument.
+std::string start_by_address(const CommandLine& line, const std::map<std::string, std::string>& addresses,
+                             const std::string& host, const std::string& hvdrun) {
+  const auto found = addresses.find(host);
+  if (found == addresses.end() && !line.start.agent_port) {
+    throw InvalidArgument(line.start.agent_addresses + " does not say where the agent of host " + host + " listens");
+  }
+  const std::string address =
+      found == addresses.end() ? host + ":" + std::to_string(*line.start.agent_port) : found->second;
+  return start_by_listening_agent(address, agent_options(line).start_timeout, hvdrun);
+}
+
+// Returns the command that starts the agent of each host. Throws InvalidArgument.
+std::vector<std::string> start_commands(const CommandLine& line, const JobLayout& layout, StartedBy by,
+                                        const RemoteShell& shell) {
   const std::string hvdrun = std::filesystem::read_symlink("/proc/self/exe").string();
-  if (by == StartedBy::slurm) {
+  if (by == StartedBy::slurm && !line.start.agents_listen()) {
     return {layout.hosts.size(), shell_quoted(start_by_slurm(layout.hosts, hvdrun))};
   }
+  const auto addresses = agent_addresses(line);
   std::vector<std::string> commands;
   for (std::size_t host = 0; host < layout.hosts.size(); ++host) {
-    commands.push_back(layout.is_here[host] ? "exec " + shell_quoted(hvdrun) + " agent"
-                                            : start_by_remote_shell(shell, layout.hosts[host], hvdrun));
+    if (layout.is_here[host]) {
+      commands.push_back("exec " + shell_quoted(hvdrun) + " agent");
+    } else if (line.start.agents_listen()) {
+      commands.push_back(start_by_address(line, addresses, layout.hosts[host].host, hvdrun));
+    } else {
+      commands.push_back(start_by_remote_shell(shell, layout.hosts[host], hvdrun));
+    }
   }
   return commands;
 }
@@ -253,13 +289,6 @@ void print_plan(const CommandLine& line, const JobLayout& layout, const std::vec
   }
   std::fputs(plan_text(layout.hosts_from, hosts).c_str(), stdout);
   std::fflush(stdout);
-}
-
-AgentOptions agent_options(const CommandLine& line) {
-  return {.interfaces = line.start.interfaces,
-          .lease = line.start.lease.value_or(kLease),
-          .grace = line.job.grace,
-          .start_timeout = line.start.timeout.value_or(kStartTimeout)};
 }
 
 int run_with_agents(const CommandLine& line, const JobLayout& layout, const std::vector<std::string>& commands,
@@ -300,7 +329,7 @@ int run_elastic_with_agents(const CommandLine& line, const std::vector<HostSlots
           [&](const HostSlots& host) {
             const JobLayout layout = layout_of(host).first;
             const StartedBy by = choose_start(line.start.by, shell, false, layout.by_slurm);
-            return start_commands(layout, by, shell).front();
+            return start_commands(line, layout, by, shell).front();
           },
       .plan =
           [&, programs = make_programs(line, false)](const HostSlots& host, const HostDescription& facts) {
@@ -313,8 +342,33 @@ int run_elastic_with_agents(const CommandLine& line, const std::vector<HostSlots
   return run_elastic(line.job, std::move(hosts), signals);
 }
 
+// hvdrun's own processes on the hosts of a job, and what users start there: hvdrun agent --listen.
+int run_as_agent(const std::vector<std::string>& words, SignalSource& signals) {
+  if (words.empty() || words == std::vector<std::string>{"--leave"}) return run_agent(signals, !words.empty());
+  if (words.size() == 3 && words[0] == "--call") {
+    const auto limit = std::chrono::duration<double>(std::strtod(words[2].c_str(), nullptr));
+    return call_agent(words[1], std::chrono::duration_cast<Duration>(limit), signals);
+  }
+  return run_listening_agent(parse_listen(words), signals);
+}
+
+// The key that listening agents ask for is checked before any of them is called.
+void check_key_of_agents(const CommandLine& line, const Environment& environment, const JobLayout& layout) {
+  const std::string option = line.start.agent_port ? "--agent-port" : "--agent-addresses";
+  if (layout.hosts_from.empty() && line.discovery_script.empty()) {
+    throw InvalidArgument(option + ": which hosts? Name them with -H, --hostfile or --host-discovery-script");
+  }
+  const auto key = environment.find("HVD_JOB_KEY");
+  if (key == environment.end()) {
+    throw InvalidArgument(option + ": HVD_JOB_KEY is not set; it must be the one that the agents were started with");
+  }
+  JobKey::from_hex(key->second);
+}
+
 int run(const std::vector<std::string>& arguments, SignalSource& signals) {
-  if (arguments.size() == 1 && arguments.front() == "agent") return run_agent(signals);
+  if (!arguments.empty() && arguments.front() == "agent") {
+    return run_as_agent({arguments.begin() + 1, arguments.end()}, signals);
+  }
   CommandLine line = read_command_line(arguments);
   if (line.information) {
     std::fputs(line.information->c_str(), stdout);
@@ -334,13 +388,15 @@ int run(const std::vector<std::string>& arguments, SignalSource& signals) {
     }
   }
   if (!line.discovery_script.empty() && !line.dry_run) {
+    if (line.start.agents_listen()) check_key_of_agents(line, environment, {});
     return run_elastic_with_agents(line, {}, environment, shell, signals);
   }
   const JobLayout layout = find_layout(line, environment, local_hostname());
+  if (line.start.agents_listen()) check_key_of_agents(line, environment, layout);
   plan_all_slots(line, layout);
   const StartedBy by = choose_start(line.start.by, shell, layout.all_here(), layout.by_slurm);
   std::vector<std::string> commands;
-  if (by != StartedBy::local) commands = start_commands(layout, by, shell);
+  if (by != StartedBy::local) commands = start_commands(line, layout, by, shell);
   if (line.dry_run || line.display_map) print_plan(line, layout, commands);
   if (line.dry_run) return 0;
   if (by == StartedBy::local) return run_on_this_machine(line, layout, signals);

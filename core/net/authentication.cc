@@ -178,6 +178,7 @@ const char* purpose_name(Purpose purpose) {
     case Purpose::shared_memory: return "shared memory";
     case Purpose::messages: return "messages";
     case Purpose::parameters: return "parameters";
+    case Purpose::agents: return "agent";
   }
   return "unknown";
 }

@@ -44,7 +44,8 @@ enum class Purpose : std::uint32_t {
   data = 3,
   shared_memory = 4,
   messages = 5,
-  parameters = 6
+  parameters = 6,
+  agents = 7
 };
 const char* purpose_name(Purpose purpose);
 

@@ -84,6 +84,13 @@ void parse_start(const CLI::App& app, StartOptions& start) {
     start.remote_shell.port = number_within(port, 1, kMaxPort);
     if (!start.remote_shell.port) throw InvalidArgument("--ssh-port " + port + ": a number from 1 to 65535");
   }
+  if (const std::string port = typed(app, "--agent-port"); !port.empty()) {
+    start.agent_port = number_within(port, 1, kMaxPort);
+    if (!start.agent_port) throw InvalidArgument("--agent-port " + port + ": a number from 1 to 65535");
+  }
+  if (start.agents_listen() && (start.by != StartedBy::automatic || !start.remote_shell.command.empty())) {
+    throw InvalidArgument("--agent-port and --agent-addresses say how hosts are reached; so do --launcher and --rsh");
+  }
   for (const std::string& names : app.get_option("--network-interface")->results()) {
     for (std::string& name : list_of(names, "--network-interface")) start.interfaces.push_back(std::move(name));
   }

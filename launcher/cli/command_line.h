@@ -37,9 +37,13 @@ struct StartOptions {
   bool is_given = false;  // by --launcher, --mpi or --gloo
   RemoteShell remote_shell;
   std::vector<std::string> interfaces;  // the networks that may be used; empty: all
+  std::optional<int> agent_port;        // agents listen there, on the hosts themselves
+  std::string agent_addresses;          // a file that says where agents listen; empty: not given
   std::optional<Duration> timeout;      // for agents and ranks to start; empty: their defaults
   std::optional<Duration> lease;        // how long a host may be silent; empty: the defaults
   bool operator==(const StartOptions&) const = default;
+
+  bool agents_listen() const { return agent_port || !agent_addresses.empty(); }
 };
 
 // Where ranks run.

@@ -112,6 +112,9 @@ void add_options_of_job(CLI::App& app, CommandLine& line) {
   start.flag("--gloo", "hvdrun, ssh or srun, and not mpirun; the default");
   start.value("--rsh", line.start.remote_shell.command, "COMMAND",
               "Instead of ssh: host and command are appended to it");
+  start.value("--agent-port", "PORT", "Agents listen on the hosts: hvdrun agent --listen PORT");
+  start.value("--agent-addresses", line.start.agent_addresses, "FILE",
+              "They listen where it says, a host a line: HOST ADDRESS:PORT");
   start.value("-p,--ssh-port", "PORT", "Where ssh is listened for");
   start.value("-i,--ssh-identity-file", line.start.remote_shell.identity_file, "FILE", "The private key for ssh");
   start.repeatable("--network-interface", "NAME,...", "Use only these networks between hosts. Default: any");

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <sstream>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 namespace hvd::launcher {
 namespace {
@@ -76,6 +78,35 @@ std::string start_by_remote_shell(const RemoteShell& shell, const HostSlots& hos
   // The program's path is quoted twice: for the local shell and for the host's.
   words.insert(words.end(), {host.host, shell_quoted(hvdrun), kAgent});
   return (shell.command.empty() ? "" : shell.command + " ") + shell_quoted(words);
+}
+
+std::map<std::string, std::string> parse_agent_addresses(std::string_view text, const std::string& name) {
+  std::map<std::string, std::string> addresses;
+  std::istringstream lines{std::string(text)};
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string host, address, more;
+    if (!(words >> host)) continue;
+    const bool is_whole = (words >> address) && !(words >> more);
+    const auto colon = std::min(address.rfind(':'), address.size());
+    const auto port =
+        parse_number<std::uint16_t>(std::string_view(address).substr(std::min(colon + 1, address.size())));
+    if (!is_whole || colon == 0 || port.value_or(0) == 0) {
+      throw InvalidArgument(name + ", line " + std::to_string(number) + ": '" + line + "' is not HOST ADDRESS:PORT");
+    }
+    addresses[host] = address;
+  }
+  return addresses;
+}
+
+std::string start_by_listening_agent(const std::string& address, Duration timeout, const std::string& hvdrun) {
+  // It reports what it has tried before its own caller gives up.
+  const Duration limit = timeout - std::min<Duration>(timeout / 10, std::chrono::seconds(1));
+  std::ostringstream number;
+  number << seconds(limit);
+  return "exec " + shell_quoted({hvdrun, kAgent, "--call", address, number.str()});
 }
 
 std::vector<std::string> start_by_slurm(const std::vector<HostSlots>& hosts, const std::string& hvdrun) {

@@ -2,6 +2,7 @@
 // Secrets are sent over the agent's standard input, never in the command, which all users can read.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -50,6 +51,13 @@ std::string shell_quoted(const std::vector<std::string>& words);
 //
 // ssh never prompts. Its configuration decides whether it trusts an unknown host, to which the job key is sent.
 std::string start_by_remote_shell(const RemoteShell& shell, const HostSlots& host, const std::string& hvdrun);
+
+// Where listening agents are reached ("ADDRESS:PORT"), by host: lines "HOST ADDRESS:PORT"; # begins a comment. Throws
+// InvalidArgument, with the line's number; `name` is the file's name in messages.
+std::map<std::string, std::string> parse_agent_addresses(std::string_view text, const std::string& name);
+
+// The shell command that has the agent that listens at `address` start one. It must say so before `timeout` is over.
+std::string start_by_listening_agent(const std::string& address, Duration timeout, const std::string& hvdrun);
 
 // The srun command that starts an agent on each of these hosts of Slurm's allocation; all read the same standard input.
 // srun chooses its own order of nodes: an agent finds its entry in the list of hosts by SLURMD_NODENAME.

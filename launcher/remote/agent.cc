@@ -192,9 +192,10 @@ class ReportingHost : private HostListener {
 
 class Agent {
  public:
-  // Connects to the parent. Throws Error if that fails.
-  Agent(const proto::Bootstrap& bootstrap, SignalSource& signals, Keeper& keeper)
+  // Connects to the parent. Throws Error if that fails. `leaves`: when this host is preempted and its ranks have left.
+  Agent(const proto::Bootstrap& bootstrap, bool leaves, SignalSource& signals, Keeper& keeper)
       : bootstrap_(bootstrap),
+        leaves_(leaves),
         options_(agent_options_of(bootstrap)),
         signals_(signals),
         keeper_(keeper),
@@ -231,6 +232,9 @@ class Agent {
     set_timer();
     while (!finished()) loop_.run_once(std::nullopt);
     if (parent_ == nullptr) return kOrphaned;
+    if (!dismissed_ && has_left()) {
+      send(message_with([](auto& message) { message.mutable_lost()->set_cause("it was preempted"); }));
+    }
     // Stays until the parent has read all: a write of the parent to a connection that is closed already would make it
     // drop what it has not read yet.
     dismissed_ = false;
@@ -381,11 +385,14 @@ class Agent {
 
   bool finished() const {
     if (end_ && end_->gave_up()) return true;
-    const bool is_to_end = dismissed_ || host_.is_lost() || end_;
+    const bool is_to_end = dismissed_ || host_.is_lost() || end_ || has_left();
     return is_to_end && host_.is_idle() && (subtree_ == nullptr || subtree_->empty());
   }
 
+  bool has_left() const { return leaves_ && had_notice_ && host_.was_started() && host_.is_idle(); }
+
   const proto::Bootstrap bootstrap_;
+  const bool leaves_;
   const AgentOptions options_;
   SignalSource& signals_;
   Keeper& keeper_;
@@ -408,14 +415,14 @@ class Agent {
 
 }  // namespace
 
-int run_agent(SignalSource& signals) {
+int run_agent(SignalSource& signals, bool leaves) {
   Keeper keeper(signals);
   proto::Bootstrap bootstrap = read_bootstrap(STDIN_FILENO, deadline_after(kBootstrapTime));
   const char* const node = std::getenv("SLURMD_NODENAME");
   for (const proto::Node& entry : bootstrap.nodes()) {
     if (node != nullptr && entry.name() == node) bootstrap.set_host(entry.host());
   }
-  return Agent(bootstrap, signals, keeper).run();
+  return Agent(bootstrap, leaves, signals, keeper).run();
 }
 
 }  // namespace hvd::launcher

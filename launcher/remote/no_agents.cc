@@ -1,5 +1,6 @@
 // Replaces the rest of this folder when hvdrun is built without gRPC.
 #include "core/base/error.h"
+#include "launcher/remote/listening_agent.h"
 #include "launcher/remote/run_on_hosts.h"
 
 namespace hvd::launcher {
@@ -18,6 +19,12 @@ int run_on_hosts(JobOptions, HostsToUse, SignalSource&) { refuse(); }
 
 int run_elastic(const JobOptions&, ElasticHosts, SignalSource&) { refuse(); }
 
-int run_agent(SignalSource&) { throw Unsupported("this hvdrun was built without gRPC, and has no agents"); }
+int run_agent(SignalSource&, bool) { refuse(); }
+
+ListenOptions parse_listen(const std::vector<std::string>&) { refuse(); }
+
+int run_listening_agent(const ListenOptions&, SignalSource&) { refuse(); }
+
+int call_agent(const std::string&, Duration, SignalSource&) { refuse(); }
 
 }  // namespace hvd::launcher

@@ -18,6 +18,17 @@ TEST_CASE("words are quoted for a shell where they need it") {
   CHECK(shell_quoted(std::vector<std::string>{"echo", "a b", "c"}) == "echo 'a b' c");
 }
 
+TEST_CASE("agents listen at addresses that a file names") {
+  const auto addresses = parse_agent_addresses("# pods\nh1 10.0.0.1:7780\n\nh2  node:1 # here\n", "f");
+  CHECK(addresses == std::map<std::string, std::string>{{"h1", "10.0.0.1:7780"}, {"h2", "node:1"}});
+  CHECK(start_by_listening_agent("node:1", 5s, "/my apps/hvdrun") == "exec '/my apps/hvdrun' agent --call node:1 4.5");
+  CHECK(start_by_listening_agent("node:1", 30s, "hvdrun") == "exec hvdrun agent --call node:1 29");
+  for (const char* line : {"h1", "h1 10.0.0.1", "h1 10.0.0.1:x", "h1 10.0.0.1:0", "h1 10.0.0.1:1 more"}) {
+    CHECK_THROWS_WITH(parse_agent_addresses(std::string("a b:1\n") + line, "f"),
+                      "f, line 2: '" + std::string(line) + "' is not HOST ADDRESS:PORT");
+  }
+}
+
 TEST_CASE("ssh or what stands for it starts an agent") {
   struct Row {
     RemoteShell shell;

@@ -1,0 +1,37 @@
+// How hvdrun reaches hosts without ssh, in Kubernetes, Spark and Ray: an agent listens there, and hvdrun calls it.
+//
+// hvdrun starts agents by shell commands (start_command.h). Here the command is `hvdrun agent --call`, which passes its
+// standard input to the listening agent over an encrypted connection (sealed_stream.h), as ssh would. The listening
+// agent starts `hvdrun agent` with that input, and sends its output and its exit status back. Both ends know the key in
+// the variable HVD_JOB_KEY; it is not that of the jobs that they run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "launcher/processes/event_loop.h"
+
+namespace hvd::launcher {
+
+// `hvdrun agent --listen [ADDRESS:]PORT [--once]`
+struct ListenOptions {
+  std::string host = "0.0.0.0";
+  std::uint16_t port = 0;  // 0: any free one
+  bool once = false;       // end with the first job
+  bool operator==(const ListenOptions&) const = default;
+};
+
+// `words`: behind `agent`. Throws InvalidArgument. Pure.
+ListenOptions parse_listen(const std::vector<std::string>& words);
+
+// Serves one hvdrun after the other; others wait meanwhile. SIGTERM is passed to the agent that runs; this function
+// returns when that has ended. Returns its exit code, or 0. Prints the port on standard output. Throws InvalidArgument.
+int run_listening_agent(const ListenOptions& options, SignalSource& signals);
+
+// `hvdrun agent --call ADDRESS:PORT SECONDS`: see above. Tries until an agent listens there, for so many seconds at
+// most. Returns the agent's exit code; 1 and a line on standard error if there is none, or it refuses.
+int call_agent(const std::string& address, Duration timeout, SignalSource& signals);
+
+}  // namespace hvd::launcher
