@@ -38,7 +38,8 @@ bool is_ours(const Environment& environment, const std::string& name, const std:
 // Variables that the host keeps; a name that ends in * is a prefix.
 constexpr std::string_view kOfTheHost[] = {
     // The place of a process.
-    "HOST", "HOSTNAME", "PWD", "OLDPWD", "TMPDIR", "HVD_HOST_ID", "HVD_HOSTNAME", "HVD_ADDRESS", "HOROVOD_HOSTNAME",
+    "HOST", "HOSTNAME", "PWD", "OLDPWD", "TMPDIR", "HVD_HOST_ID", "HVD_HOSTNAME", "HVD_ADDRESS", "HVD_PLACE",
+    "HOROVOD_HOSTNAME",
     // The login, and its sockets, keys and files on that machine.
     "HOME", "USER", "LOGNAME", "MAIL", "SHELL", "SSH_*", "XDG_RUNTIME_DIR", "XDG_SESSION_*", "XDG_SEAT*", "XDG_VTNR",
     "DBUS_SESSION_BUS_ADDRESS", "KRB5CCNAME", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "TMUX*", "STY", "WINDOWID",

@@ -27,7 +27,7 @@ from hvd.outcome import Outcome, first_to_fail, raise_failure
 T = TypeVar("T")
 
 # A rank begins by finding modules where the caller finds them. Nothing is imported before, from wherever it stands.
-_START = """\
+START = """\
 import sys
 folder, sys.path[:], sys.argv[1:] = sys.argv[1], sys.argv[2:], []
 from hvd import run_function
@@ -102,28 +102,29 @@ def run(
     if not python:
         raise ValueError("executable must be given: this process does not know its own Python")
     with tempfile.TemporaryDirectory(prefix="hvd-run-") as folder:  # only its owner may look inside
-        Path(folder, _CALL).write_bytes(cloudpickle.dumps((fn, tuple(args), dict(kwargs or {}))))
+        write_call(Path(folder), cloudpickle.dumps((fn, tuple(args), dict(kwargs or {}))))
         command = [str(installation.find("bin/hvdrun")), "-np", str(np)]
         command += ["--min-np", str(min_np)] if min_np is not None else []
         command += ["--max-np", str(max_np)] if max_np is not None else []
         command += ["-H", hosts] if hosts else []
         command += ["--verbose"] if verbose else []
-        command += [*options, python, "-c", _START, folder, *(path for path in sys.path if isinstance(path, str))]
-        code, last_lines = _run_to_its_end(command, _environment(env, start_timeout))
-        return _results(Path(folder), None if is_elastic else np, code, last_lines)
+        command += [*options, python, "-c", START, folder, *(path for path in sys.path if isinstance(path, str))]
+        code, last_lines = run_to_its_end(
+            command, environment({**os.environ, **(env or {})}, start_timeout), sys.stdout, sys.stderr
+        )
+        return results(Path(folder), None if is_elastic else np, code, last_lines)
 
 
-def _environment(env: Mapping[str, str] | None, start_timeout: float | None) -> dict[str, str]:
-    variables = {**os.environ, **(env or {})}
-    if start_timeout is not None:
-        variables["HVD_START_TIMEOUT"] = str(start_timeout)
-    return variables
+def environment(variables: dict[str, str], start_timeout: float | None) -> dict[str, str]:
+    return variables if start_timeout is None else {**variables, "HVD_START_TIMEOUT": str(start_timeout)}
 
 
 # ---- in the caller, while the ranks run
 
 
-def _run_to_its_end(command: list[str], environment: dict[str, str]) -> tuple[int, list[str]]:
+def run_to_its_end(
+    command: list[str], environment: dict[str, str], output: TextIO, errors: TextIO
+) -> tuple[int, list[str]]:
     """Hands on what hvdrun and its ranks write; returns its exit code and the last lines of its standard error."""
     process = subprocess.Popen(
         command,
@@ -139,7 +140,7 @@ def _run_to_its_end(command: list[str], environment: dict[str, str]) -> tuple[in
     last_lines: deque[str] = deque(maxlen=_LAST_LINES)
     forwarders = [
         threading.Thread(target=_forward, args=streams, daemon=True)
-        for streams in ((process.stdout, sys.stdout, deque(maxlen=0)), (process.stderr, sys.stderr, last_lines))
+        for streams in ((process.stdout, output, deque(maxlen=0)), (process.stderr, errors, last_lines))
     ]
     for forwarder in forwarders:
         forwarder.start()
@@ -169,6 +170,11 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.wait()
 
 
+def write_call(folder: Path, call: bytes) -> None:
+    """call: function, arguments and keywords, by cloudpickle."""
+    (folder / _CALL).write_bytes(call)
+
+
 # ---- in the caller, afterwards
 
 
@@ -187,9 +193,9 @@ class _End(NamedTuple):
     place: _Place
 
 
-def _results(folder: Path, np: int | None, code: int, last_lines: list[str]) -> list[Any]:
+def results(folder: Path, np: int | None, code: int, last_lines: list[str]) -> list[Any]:
     """np: None in an elastic job. Processes are numbered by rank there where it is not."""
-    ends = {int(path.suffix[1:]): _read_end(path) for path in folder.glob(f"{_END}.*") if path.suffix != _UNFINISHED}
+    ends: dict[int, _End] = {int(name.split(".")[1]): pickle.loads(end) for name, end in read_ends(folder).items()}
     failures = {number: end.outcome.failure for number, end in ends.items() if end.outcome.failure is not None}
     returned = {number: end for number, end in ends.items() if number not in failures}
     by_rank, size = _last_ranks(returned)
@@ -267,9 +273,9 @@ def _is_dismissal(error: BaseException) -> bool:
 # ---- what they leave for the caller, whole or not at all
 
 
-def _read_end(path: Path) -> _End:
-    end: _End = pickle.loads(path.read_bytes())
-    return end
+def read_ends(folder: Path) -> dict[str, bytes]:
+    """By the file's name, as `results` finds them in the caller's folder."""
+    return {path.name: path.read_bytes() for path in folder.glob(f"{_END}.*") if path.suffix != _UNFINISHED}
 
 
 def _write_end(path: Path, end: _End) -> None:

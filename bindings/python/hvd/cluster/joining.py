@@ -1,11 +1,4 @@
-"""How the tasks, actors or pods of somebody else's engine (Spark, Ray) become the ranks of a job.
-
-The engine places processes and starts them; each calls a function here. The ranks meet through a word that the engine
-carries from rank 0 to the others, and from there on talk to each other as in every job.
-
-A process of an engine outlives its task, so hvd is left however the function ends, and a function that fails tells the
-others why: their operations fail with that cause, whoever ends first.
-"""
+"""A process of somebody else's engine becomes a rank, calls a function, and leaves."""
 
 from __future__ import annotations
 

@@ -1,0 +1,18 @@
+"""How the tasks, actors or pods of somebody else's engine (Spark, Ray) become the ranks of a job.
+
+The engine places processes and starts them. There are two ways from there on:
+
+- `joined`, `call`, `results`: the engine's own processes are the ranks. They meet through a word that the engine
+  carries from rank 0 to the others, and talk to each other as in every job. Nothing is started: it takes milliseconds.
+- `Place`, `PlacesJob`: each of the engine's processes keeps a place for ranks, where an agent of hvdrun listens. hvdrun
+  runs in the driver and starts the ranks there, as on any host: elastic membership, `hvd top` and `hvd stacks`, output
+  by rank, and the report of who failed first are the same.
+
+A process of an engine outlives its task, so hvd is left however the function ends, and a function that fails tells the
+others why: their operations fail with that cause, whoever ends first.
+"""
+
+from hvd.cluster.joining import call, joined, results
+from hvd.cluster.places import Place, PlaceAddress, Places, PlacesJob, Ticket
+
+__all__ = ["Place", "PlaceAddress", "Places", "PlacesJob", "Ticket", "call", "joined", "results"]
