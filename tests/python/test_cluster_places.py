@@ -1,0 +1,122 @@
+"""Jobs of hvdrun on places that an engine keeps (hvd.cluster.Place, PlacesJob). The engine is this process, and its
+places are of this machine, with an agent each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import hvd
+from hvd.cluster import Place, PlaceAddress, PlacesJob
+from hvd.exceptions import HorovodInternalError, RankFailedError
+
+TIME_LIMIT_S = 60
+
+
+class Engine:
+    def __init__(self, stack, job):
+        self.stack, self.job = stack, job
+        self.places: dict[str, Place] = {}
+
+    def add(self, name: str) -> None:
+        self.places[name] = self.stack.enter_context(Place(self.job.ticket, "127.0.0.1"))
+
+    def addresses(self):
+        return [PlaceAddress(name, place.address) for name, place in list(self.places.items())]
+
+    def ends(self):
+        return [place.ends() for place in self.places.values()]
+
+
+@contextlib.contextmanager
+def engine_of(job, *names):
+    with contextlib.ExitStack() as stack:
+        engine = Engine(stack, job)
+        for name in names:
+            engine.add(name)
+        yield engine
+
+
+def place_of_rank():
+    hvd.init()
+    total = hvd.allreduce(np.array([float(hvd.rank())]), op=hvd.Sum, name="sum")
+    print(f"rank {hvd.rank()} speaks")
+    return hvd.rank(), hvd.size(), hvd.local_size(), float(total[0]), os.environ.get("OF_THE_PLACE"), os.getcwd()
+
+
+def fail_on_first():
+    hvd.init()
+    if hvd.rank() == 0:
+        raise KeyError("no such sample")
+    hvd.barrier()
+
+
+def test_ranks_at_places(monkeypatch, capfd, tmp_path):
+    job = PlacesJob(place_of_rank)
+    monkeypatch.setenv("OF_THE_PLACE", "yes")
+    monkeypatch.chdir(tmp_path)
+    with engine_of(job, "task-0", "task-1") as engine:
+        monkeypatch.delenv("OF_THE_PLACE")
+        monkeypatch.chdir("/")
+        found = job.run(2, engine, start_timeout=TIME_LIMIT_S)
+    assert found == [(rank, 2, 2, 1.0, "yes", str(tmp_path)) for rank in range(2)]
+    output = capfd.readouterr().out
+    assert "rank 0 speaks" in output and "rank 1 speaks" in output
+
+
+def test_a_rank_that_fails(capfd):
+    job = PlacesJob(fail_on_first)
+    with engine_of(job, "task-0", "task-1") as engine, pytest.raises(KeyError, match="no such sample") as found:
+        job.run(2, engine, start_timeout=TIME_LIMIT_S)
+    assert isinstance(found.value.__cause__, RankFailedError) and found.value.__cause__.rank == 0
+    assert "rank 0 on task-0 failed first" in capfd.readouterr().err
+
+
+def count_to(folder, last):
+    """An elastic loop: counts, as long as there are ranks; those of the first epoch leave their pids."""
+    hvd.init()
+    state = hvd.elastic.ObjectState(count=0, sizes=[])
+
+    @hvd.elastic.run
+    def loop(state):
+        while state.count < last or hvd.size() < 2:
+            total = hvd.allreduce(np.ones(1), op=hvd.Sum, name="size")
+            state.sizes.append(int(total[0]))
+            state.count += 1
+            (folder / f"pid.{hvd.rank()}").write_text(str(os.getpid()))
+            state.commit()
+            time.sleep(0.01)
+        return state.count, state.sizes
+
+    try:
+        return loop(state)
+    except HorovodInternalError:
+        raise AssertionError("the job ended before its time") from None
+
+
+def test_places_that_come_and_go(tmp_path):
+    """Two ranks; the agent of one place is killed; another place is added."""
+    job = PlacesJob(count_to, (tmp_path, 100))
+    with engine_of(job, "task-0", "task-1") as engine:
+
+        def change():
+            deadline = time.monotonic() + TIME_LIMIT_S
+            while not (tmp_path / "pid.1").exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            os.kill(engine.places["task-1"]._agent.pid, signal.SIGKILL)
+            del engine.places["task-1"]
+            engine.add("task-2")
+
+        changing = threading.Thread(target=change)
+        changing.start()
+        found = job.run(2, engine, min_np=1, max_np=2, start_timeout=TIME_LIMIT_S)
+        changing.join()
+    assert len(found) == 2 and found[0][0] == found[1][0] >= 100
+    sizes = found[0][1]
+    assert sizes[0] == 2 and sizes[-1] == 2 and 1 in sizes
