@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import hvd
+from hvd import elastic
 from hvd.cluster import Place, PlaceAddress, PlacesJob
 from hvd.exceptions import HorovodInternalError, RankFailedError
 
@@ -79,13 +80,12 @@ def test_a_rank_that_fails(capfd):
 
 
 def count_to(folder, last):
-    """An elastic loop: counts, as long as there are ranks; those of the first epoch leave their pids."""
+    """An elastic loop: counts to `last` at least, and until there are two ranks. Each leaves its pid."""
     hvd.init()
-    state = hvd.elastic.ObjectState(count=0, sizes=[])
+    state = elastic.ObjectState(hvd.broadcast_object, hvd.rank, count=0, sizes=[])
 
-    @hvd.elastic.run
     def loop(state):
-        while state.count < last or hvd.size() < 2:
+        while state.count < last or state.sizes[-1] < 2:
             total = hvd.allreduce(np.ones(1), op=hvd.Sum, name="size")
             state.sizes.append(int(total[0]))
             state.count += 1
@@ -95,7 +95,7 @@ def count_to(folder, last):
         return state.count, state.sizes
 
     try:
-        return loop(state)
+        return elastic.run_fn(loop, elastic.join_anew)(state)
     except HorovodInternalError:
         raise AssertionError("the job ended before its time") from None
 
@@ -113,7 +113,7 @@ def test_places_that_come_and_go(tmp_path):
             del engine.places["task-1"]
             engine.add("task-2")
 
-        changing = threading.Thread(target=change)
+        changing = threading.Thread(target=change, daemon=True)
         changing.start()
         found = job.run(2, engine, min_np=1, max_np=2, start_timeout=TIME_LIMIT_S)
         changing.join()

@@ -126,7 +126,7 @@ def _write_start(folder: Path) -> None:
 
 _START = f"""\
 import os, pickle, sys
-folder = os.environ[{_FOLDER!r}]
+folder = os.environ.pop({_FOLDER!r})
 with open(folder + "/environment", "rb") as file:
     environment, path, cwd = pickle.load(file)
 environment.update((name, value) for name, value in os.environ.items() if name not in {_DRIVERS!r})
