@@ -1,0 +1,56 @@
+"""`horovod.spark`: ranks as tasks of a Spark application, see `hvd.spark`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TextIO
+
+import hvd.spark
+from horovod.spark import conf, task
+
+__all__ = ["conf", "run", "task"]
+
+
+def run(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    num_proc: int | None = None,
+    start_timeout: int | None = None,
+    use_mpi: bool | None = None,
+    use_gloo: bool | None = None,
+    extra_mpi_args: str | None = None,
+    env: Mapping[str, str] | None = None,
+    stdout: TextIO | None = None,
+    stderr: TextIO | None = None,
+    verbose: int = 1,
+    nics: set[str] | None = None,
+    prefix_output_with_timestamp: bool = False,
+    executable: str | None = None,
+) -> list[Any]:
+    """Calls a function on `num_proc` ranks, the tasks of one barrier stage; see `hvd.spark.run`, which does it.
+
+    Args:
+        use_mpi, extra_mpi_args, nics, executable: without effect; a warning says so. use_gloo: the default.
+        others: as for `hvd.spark.run`.
+    """
+    _warn(use_mpi=use_mpi, extra_mpi_args=extra_mpi_args, nics=nics, executable=executable)
+    return hvd.spark.run(
+        fn,
+        args,
+        kwargs,
+        num_proc,
+        start_timeout,
+        env=env,
+        stdout=stdout,
+        stderr=stderr,
+        verbose=verbose,
+        prefix_output_with_timestamp=prefix_output_with_timestamp,
+    )
+
+
+def _warn(**without_effect: Any) -> None:
+    for name, value in without_effect.items():
+        if value:
+            warnings.warn(f"horovod.spark: {name} has no effect: the ranks are Spark's own processes", stacklevel=3)

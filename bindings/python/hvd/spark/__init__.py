@@ -1,0 +1,11 @@
+"""hvd on Spark: ranks are tasks of a Spark application.
+
+>>> import hvd.spark
+>>> hvd.spark.run(train, args=(path,), num_proc=4)
+"""
+
+from __future__ import annotations
+
+from hvd.spark.run_function import run
+
+__all__ = ["run"]

@@ -1,0 +1,427 @@
+"""How rows get from Spark's partitions into ranks while they are made.
+
+A rank listens; a Spark job of its own, beside the one whose tasks are the ranks, sends each partition to one rank, over
+a connection of its own. It finds the rank by address, wherever Spark runs the task. Rows travel in *blocks*, pickled or
+in Arrow's format, numbered in each partition: a task that is tried again learns how many blocks the rank has, computes
+them anew without sending them, and goes on behind them. A checksum over all of them shows whether they are the same
+rows.
+
+A rank reads a connection only while it has room (`Receiver.capacity`), so that a rank that is slow slows its tasks
+down.
+
+The driver (`Coordinator`) knows where the ranks listen, and tells them when an epoch begins and how many partitions it
+has. A rank has reached its end when each of its own partitions is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import weakref
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hvd.spark import channel
+
+_WANT, _START, _FAILED, _CLOSE = range(4)  # between a rank and the driver
+_BEGIN, _RESUME, _BLOCK, _END, _DONE, _RESULTS = range(4, 10)  # between a task and a rank
+
+_SILENT_ATTEMPT_S = 600.0  # that another attempt of a task waits for an earlier one that is still connected
+
+
+class Link(NamedTuple):
+    """What a feeding task has to know; travels in its closure."""
+
+    addresses: list[channel.Address]  # by rank
+    key: bytes
+    epoch: int
+
+
+# ---- in a feeding task
+
+
+def send_partition(link: Link, partition: int, blocks: Iterator[bytes]) -> int:
+    """Returns when the rank has all blocks of this partition; how many they are.
+
+    Raises:
+        ConnectionError: the rank was lost.
+        ValueError: the rank has other blocks, of an earlier attempt at this partition.
+    """
+    rank = partition % len(link.addresses)
+    connection = channel.connect(link.addresses[rank], link.key, f"rank {rank}")
+    try:
+        connection.send(_BEGIN, json.dumps({"epoch": link.epoch, "partition": partition}).encode())
+        has = json.loads(connection.receive().data)
+        count = _send_behind(connection, blocks, has, partition)
+        connection.send(_END)
+        connection.receive()
+        return count
+    except ConnectionError as error:
+        raise ConnectionError(f"rank {rank} was lost while it was fed partition {partition}: {error}") from None
+    finally:
+        connection.close()
+
+
+def _send_behind(connection: channel.Connection, blocks: Iterator[bytes], has: dict[str, Any], partition: int) -> int:
+    if has["done"]:
+        return int(has["blocks"])
+    count = checksum = 0
+    for block in blocks:
+        count += 1
+        checksum = zlib.crc32(block, checksum)
+        if count > has["blocks"]:
+            connection.send(_BLOCK, block, checksum)
+        elif count == has["blocks"] and checksum != has["checksum"]:
+            break
+    if count < has["blocks"] or (count == has["blocks"] and checksum != has["checksum"]):
+        raise ValueError(
+            f"partition {partition} was computed again, and its rows are not those that were fed before: feed data "
+            "that computes equally each time (sort it, give random functions a seed), or checkpoint it before"
+        )
+    return count
+
+
+def infer_partition(link: Link, partition: int, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Sends blocks, and yields pickled lists of results, in the order of the rows, while they come."""
+    rank = partition % len(link.addresses)
+    connection = channel.connect(link.addresses[rank], link.key, f"rank {rank}")
+
+    def send() -> None:
+        with contextlib.suppress(OSError):  # the receiver has it, too
+            for block in blocks:
+                connection.send(_BLOCK, block)
+            connection.send(_END)
+
+    try:
+        connection.send(_BEGIN, json.dumps({"epoch": -1, "partition": partition}).encode())
+        connection.receive()
+        sender = threading.Thread(target=send, name="hvd-rows", daemon=True)
+        sender.start()
+        while (frame := connection.receive()).kind == _RESULTS:
+            yield bytes(frame.data)
+        sender.join()
+    except ConnectionError as error:
+        raise ConnectionError(f"rank {rank} was lost while it was fed partition {partition}: {error}") from None
+    finally:
+        connection.close()
+
+
+# ---- in a rank
+
+
+class Block(NamedTuple):
+    data: bytearray
+    asker: Asker | None = None  # who waits for results, one for each row
+
+
+class Asker:
+    """A task that waits for the results of the rows it has sent."""
+
+    def __init__(self, connection: channel.Connection) -> None:
+        self._connection = connection
+        self._blocks = 0  # sent, and not answered in whole
+        self._has_all = False
+        self._changed = threading.Condition()
+
+    def expect(self) -> None:
+        with self._changed:
+            self._blocks += 1
+
+    def answer(self, results: bytes, is_whole_block: bool) -> None:
+        with contextlib.suppress(OSError):  # a task that was lost asks again
+            self._connection.send(_RESULTS, results)
+        if is_whole_block:
+            with self._changed:
+                self._blocks -= 1
+                self._changed.notify_all()
+
+    def wait_for_all(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._blocks == 0)
+
+
+@dataclass
+class _Progress:
+    """What the rank has of a partition."""
+
+    blocks: int = 0
+    checksum: int = 0
+    done: bool = False
+    is_fed: bool = False  # by a task that is connected now
+
+
+class FeedError(RuntimeError):
+    """The rows do not come any more: the Spark job that makes them has failed, or the driver is gone."""
+
+
+class Receiver:
+    """Takes blocks from feeding tasks; one thread of the rank takes them out."""
+
+    capacity = 64 << 20  # bytes of blocks that wait to be taken
+
+    def __init__(self, key: bytes) -> None:
+        self._changed = threading.Condition()
+        self._epoch = -1
+        self._partitions: dict[int, _Progress] = {}
+        self._blocks: deque[Block] = deque()
+        self._bytes = 0
+        self._drops = False  # nobody takes the rest of this epoch
+        self._error: str | None = None
+        self._is_closed = False
+        self._listener = channel.Listener(key, self._serve)
+        self.port = self._listener.port
+
+    def begin(self, epoch: int, own_partitions: range) -> None:
+        with self._changed:
+            self._epoch = epoch
+            self._partitions = {partition: _Progress() for partition in own_partitions}
+            self._drops = False
+            self._changed.notify_all()
+
+    def fail(self, error: str) -> None:
+        with self._changed:
+            self._error = self._error or error
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """No further epoch will begin."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def drop_the_rest(self) -> None:
+        """Whatever else comes in this epoch is thrown away."""
+        with self._changed:
+            self._drops = True
+            self._blocks.clear()
+            self._bytes = 0
+            self._changed.notify_all()
+
+    def take(self, epoch: int | None = None) -> Block | None:
+        """The next block. None at the end of this epoch, or without an epoch, once none begins any more. FeedError if
+        no block can come."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._blocks or self._error or self._is_over(epoch))
+            if self._blocks:
+                block = self._blocks.popleft()
+                self._bytes -= len(block.data)
+                self._changed.notify_all()
+                return block
+            if self._is_over(epoch):
+                return None
+            raise FeedError(self._error)
+
+    def _is_over(self, epoch: int | None) -> bool:
+        if epoch is None:
+            return self._is_closed
+        return self._is_closed or (self._epoch == epoch and all(one.done for one in self._partitions.values()))
+
+    def close(self) -> None:
+        self.end()
+        self._listener.close()
+
+    def _serve(self, connection: channel.Connection) -> None:
+        begin = json.loads(connection.receive().data)
+        if begin["epoch"] < 0:
+            self._serve_asker(connection)
+            return
+        progress = self._claim(begin["epoch"], begin["partition"])
+        if progress is None:
+            return
+        try:
+            has = {"blocks": progress.blocks, "checksum": progress.checksum, "done": progress.done}
+            connection.send(_RESUME, json.dumps(has).encode())
+            while (frame := connection.receive()).kind == _BLOCK:
+                self._put(Block(frame.data))
+                progress.blocks += 1
+                progress.checksum = frame.number
+            progress.done = True
+            connection.send(_DONE)
+        finally:
+            with self._changed:
+                progress.is_fed = False
+                self._changed.notify_all()
+
+    def _claim(self, epoch: int, partition: int) -> _Progress | None:
+        """Waits for an earlier attempt that is still connected: it may come to its end (speculation), or be lost."""
+        with self._changed:
+            progress = self._partitions.get(partition) if epoch == self._epoch else None
+            if progress is None:
+                return None
+            self._changed.wait_for(lambda: not progress.is_fed or self._is_closed, _SILENT_ATTEMPT_S)
+            if progress.is_fed or self._is_closed:
+                return None
+            progress.is_fed = True
+            return progress
+
+    def _serve_asker(self, connection: channel.Connection) -> None:
+        asker = Asker(connection)
+        connection.send(_RESUME)
+        while (frame := connection.receive()).kind == _BLOCK:
+            asker.expect()
+            self._put(Block(frame.data, asker))
+        asker.wait_for_all()
+        connection.send(_DONE)
+
+    def _put(self, block: Block) -> None:
+        with self._changed:
+            # One block always fits, whatever its size.
+            self._changed.wait_for(lambda: self._bytes < self.capacity or self._drops or self._is_closed)
+            if not self._drops:
+                self._blocks.append(block)
+                self._bytes += len(block.data)
+                self._changed.notify_all()
+
+
+class Inlet:
+    """A rank's side of a feed: its receiver, and its connection to the driver."""
+
+    def __init__(self, address: channel.Address, key: bytes) -> None:
+        self.receiver = Receiver(key)
+        self._driver = channel.connect(address, key, "the driver")
+        self._started: deque[int] = deque()
+        self._size = 1
+        self._rank = 0
+        self._changed = threading.Condition()
+        threading.Thread(target=self._listen, name="hvd-feed", daemon=True).start()
+        _open.add(self)
+
+    def ask(self, rank: int, size: int) -> None:
+        """Tells the driver where this rank listens, and that it waits for an epoch."""
+        self._rank, self._size = rank, size
+        place = {"rank": rank, "size": size, "host": self._driver.local_host, "port": self.receiver.port}
+        try:
+            self._driver.send(_WANT, json.dumps(place).encode())
+        except OSError as error:
+            raise FeedError(f"the driver is gone: {error}") from None
+
+    def next_epoch(self) -> int:
+        """Waits for its start; FeedError if it cannot start."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._started or self.receiver._error)
+            if not self._started:
+                raise FeedError(self.receiver._error)
+            return self._started.popleft()
+
+    def _listen(self) -> None:
+        try:
+            while (frame := self._driver.receive()).kind != _CLOSE:
+                if frame.kind == _FAILED:
+                    self.receiver.fail(frame.data.decode())
+                else:
+                    start = json.loads(frame.data)
+                    self.receiver.begin(start["epoch"], range(self._rank, start["partitions"], self._size))
+                    self._started.append(start["epoch"])
+                with self._changed:
+                    self._changed.notify_all()
+            self.receiver.end()
+        except OSError:
+            self.receiver.fail("the driver is gone, or has ended the feed")
+        with self._changed:
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        _open.discard(self)
+        self._driver.close()
+        self.receiver.close()
+
+
+_open: weakref.WeakSet[Inlet] = weakref.WeakSet()
+
+
+def close_all() -> None:
+    """In a rank that leaves its job: Spark gives its process to other tasks."""
+    for inlet in list(_open):
+        inlet.close()
+
+
+# ---- on the driver
+
+
+class Coordinator:
+    """Knows where the ranks of a job listen, and starts epochs.
+
+    Args:
+        host: the driver's address as the executors know it.
+        wanted: called in a thread once all ranks of a job wait for an epoch.
+        left: called when a rank has gone.
+    """
+
+    def __init__(self, host: str, wanted: Callable[[], None], left: Callable[[], None]) -> None:
+        self.key = channel.new_key()
+        self._wanted = wanted
+        self._left = left
+        self._changed = threading.Condition()
+        self._waiting: dict[int, tuple[dict[str, Any], channel.Connection]] = {}  # by rank
+        self._addresses: list[channel.Address] = []
+        self._connections: list[channel.Connection] = []
+        self._epoch = 0
+        self._listener = channel.Listener(self.key, self._serve)
+        self.address = channel.Address(host, self._listener.port)
+
+    def wait_for_ranks(self, timeout_s: float) -> bool:
+        """Until all ranks of a job have said where they listen."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._connections, timeout_s) != []
+
+    def start(self, partitions: int) -> Link:
+        """Begins an epoch on all ranks."""
+        with self._changed:
+            self._epoch += 1
+            start = json.dumps({"epoch": self._epoch, "partitions": partitions}).encode()
+            for connection in self._connections:
+                with contextlib.suppress(OSError):  # `left` is called
+                    connection.send(_START, start)
+            return Link(list(self._addresses), self.key, self._epoch)
+
+    def link(self) -> Link:
+        """To ranks that are asked for results."""
+        with self._changed:
+            return Link(list(self._addresses), self.key, -1)
+
+    def fail(self, error: str) -> None:
+        self._tell(_FAILED, error.encode())
+
+    def finish(self) -> None:
+        """No further epoch begins."""
+        self._tell(_CLOSE)
+
+    def _tell(self, kind: int, data: bytes = b"") -> None:
+        with self._changed:
+            for connection in self._connections:
+                with contextlib.suppress(OSError):
+                    connection.send(kind, data)
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _serve(self, connection: channel.Connection) -> None:
+        try:
+            while True:
+                place = json.loads(connection.receive().data)
+                if self._all_wait(place, connection):
+                    self._wanted()
+        finally:
+            with self._changed:
+                was_one = connection in self._connections
+                self._waiting = {rank: one for rank, one in self._waiting.items() if one[1] is not connection}
+                self._connections = [one for one in self._connections if one is not connection]
+            if was_one:
+                self._left()
+
+    def _all_wait(self, place: dict[str, Any], connection: channel.Connection) -> bool:
+        with self._changed:
+            self._waiting = {rank: one for rank, one in self._waiting.items() if one[0]["size"] == place["size"]}
+            self._waiting[place["rank"]] = place, connection
+            if len(self._waiting) < place["size"]:
+                return False
+            by_rank = [self._waiting[rank] for rank in range(place["size"])]
+            self._waiting = {}
+            self._addresses = [channel.Address(one["host"], one["port"]) for one, _ in by_rank]
+            self._connections = [each for _, each in by_rank]
+            self._changed.notify_all()
+            return True

@@ -1,0 +1,210 @@
+"""`hvd.spark.run`: a function on several ranks, which are the tasks of one barrier stage."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO, TypeVar
+
+import cloudpickle
+
+from hvd import cluster
+from hvd.exceptions import RankFailedError
+from hvd.outcome import Outcome
+from hvd.spark import engine, feeding, output
+
+T = TypeVar("T")
+
+_START_TIMEOUT_S = 600.0
+_END_AFTER_FAILURE_S = 10.0  # for ranks that do not notice that another one has failed; then their tasks are cancelled
+_LAST_LINES_S = 5.0
+
+
+def run(
+    fn: Callable[..., T],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    num_proc: int | None = None,
+    start_timeout: float | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    stdout: TextIO | None = None,
+    stderr: TextIO | None = None,
+    verbose: int = 1,
+    prefix_output_with_timestamp: bool = False,
+) -> list[T]:
+    """Calls a function on `num_proc` ranks, the tasks of one barrier stage of the active Spark session, and returns
+    when all have ended.
+
+    `hvd.init()` in the function finds the job joined. Ranks are numbered host by host. What they print appears on the
+    driver as it comes, each line behind its rank: `[1]<stdout>:...`. With Spark Connect it goes to the executors' logs.
+
+    Args:
+        fn: called as `fn(*args, **kwargs)` on every rank. It travels by cloudpickle; modules that it imports must be
+            installed on the executors, or be sent with `SparkContext.addPyFile`.
+        args, kwargs: anything that cloudpickle can write.
+        num_proc: number of ranks, each of which takes a slot; by default `SparkContext.defaultParallelism`.
+        start_timeout: seconds until all ranks must have started, for executors that come late and slots that other jobs
+            hold; by default HOROVOD_SPARK_START_TIMEOUT, or else 600.
+        env: variables for the ranks.
+        stdout, stderr: streams for what the ranks print, instead of this process's own.
+        verbose: 0: says nothing itself.
+        prefix_output_with_timestamp: the tags begin with the time.
+
+    Returns:
+        What the function returned, by rank.
+
+    Raises:
+        RuntimeError: there is no active session.
+        ValueError: arguments that make no sense, fewer slots than ranks, or dynamic allocation, which barrier stages
+            do not have.
+        TimeoutError: not all ranks have started in time.
+        Exception: the one that the function raised on the rank where it was raised first. Its cause, a
+            `RankFailedError`, names the rank and has its traceback.
+        RankFailedError: a rank was lost, with its executor for instance, or called `sys.exit()`.
+    """
+    spark = engine.active()
+    size = spark.default_parallelism() if num_proc is None else num_proc
+    if size < 1:
+        raise ValueError(f"num_proc is {size}: at least one rank")
+    if verbose >= 2:
+        print(f"hvd.spark: starting {size} ranks")
+    timeout_s = start_timeout_s(start_timeout)
+    spark.require_slots(size, timeout_s)
+    call = cloudpickle.dumps((fn, tuple(args), dict(kwargs or {})))
+    console = None
+    if spark.host is not None:
+        console = output.Console(size, spark.host, stdout, stderr, prefix_output_with_timestamp)
+    task = RankTask(call, dict(env or {}), None if console is None else console.reporting)
+    return _results(spark, task, size, console, timeout_s)
+
+
+def start_timeout_s(given: float | None) -> float:
+    return float(os.environ.get("HOROVOD_SPARK_START_TIMEOUT") or _START_TIMEOUT_S) if given is None else given
+
+
+def _results(
+    spark: engine.Classic | engine.Connect,
+    task: RankTask,
+    size: int,
+    console: output.Console | None,
+    timeout_s: float,
+) -> list[Any]:
+    job = spark.job()
+    watch = _Watch(console, job, size, timeout_s)
+    outcomes: dict[int, Outcome] = {}
+    lost: dict[int, str] = {}
+    try:
+        outcomes = {rank: pickle.loads(data) for rank, data in job.run(spark.stage(task, size), "hvd.spark.run")}
+        if console is not None:
+            console.wait_for_ends(_LAST_LINES_S)
+    except engine.StageError as error:
+        if console is None:
+            raise RankFailedError(f"the ranks' stage has failed: {error}") from None
+        outcomes = {rank: pickle.loads(data) for rank, data in dict(console.failures).items()}
+        lost = {rank: f"({where}) was lost: {error}" for rank, where in console.lost()[:1]}
+        watch.raise_if_late()
+        if not outcomes and not lost:
+            raise RankFailedError(f"the ranks' stage has failed: {error}") from None
+    finally:
+        if console is not None:
+            console.close()
+    return cluster.results(outcomes, size, lost)
+
+
+class _Watch:
+    """Cancels a job whose ranks do not all start in time, or do not end after one has failed."""
+
+    def __init__(self, console: output.Console | None, job: Any, size: int, timeout_s: float) -> None:
+        self._size = size
+        self._timeout_s = timeout_s
+        self._started: int | None = None
+        if console is not None:
+            threading.Thread(target=self._watch, args=(console, job), name="hvd-ranks", daemon=True).start()
+
+    def _watch(self, console: output.Console, job: Any) -> None:
+        started = console.wait_for_start(self._timeout_s)
+        if started < self._size and not console.failures:
+            self._started = started
+            job.cancel()
+        elif console.wait_for_failure() and not console.wait_for_ends(_END_AFTER_FAILURE_S):
+            job.cancel()
+
+    def raise_if_late(self) -> None:
+        if self._started is not None:
+            raise TimeoutError(
+                f"{self._started} of {self._size} ranks have started in {self._timeout_s:g} s: other jobs hold slots, "
+                "or executors do not come (start_timeout, HOROVOD_SPARK_START_TIMEOUT)"
+            )
+
+
+# ---- in a task
+
+
+@dataclass(frozen=True)
+class RankTask:
+    """What a task of the stage does: it is a rank of the job."""
+
+    call: bytes
+    env: dict[str, str]
+    reporting: output.Reporting | None
+
+    def __call__(self) -> tuple[int, bytes]:
+        place = engine.place_of_this_task()
+        reporter = None
+        if self.reporting is not None:
+            reporter = output.Reporter(self.reporting, place.rank, place.host)
+        with reporter.capturing() if reporter is not None else contextlib.nullcontext():
+            outcome = _be_rank(place, self.call, self.env)
+        data = pickle.dumps(outcome)
+        if reporter is not None:
+            reporter.end(data if outcome.failure is not None else b"")
+        return place.rank, data
+
+
+def _be_rank(place: engine.Place, call: bytes, env: Mapping[str, str]) -> Outcome:
+    word = _Word(place)
+    try:
+        return cluster.call(_call, (call,), {}, place.rank, place.size, word, {**_environment(), **env})
+    finally:
+        word.give_up()
+        feeding.close_all()
+
+
+def _call(data: bytes) -> Any:
+    fn, args, kwargs = cloudpickle.loads(data)
+    return fn(*args, **kwargs)
+
+
+def _environment() -> dict[str, str]:
+    # YARN kills containers for address space that they have reserved, used or not.
+    return {"HVD_ARENA_LIMIT": "0"} if "CONTAINER_ID" in os.environ and "HVD_ARENA_LIMIT" not in os.environ else {}
+
+
+class _Word:
+    """Carries rank 0's word to all tasks of the stage. Spark's allGather takes a second, and needs all of them: a rank
+    that fails before it comes to it says so there."""
+
+    def __init__(self, place: engine.Place) -> None:
+        self._place = place
+        self._is_due = place.size > 1
+
+    def __call__(self, word: bytes | None) -> bytes:
+        if self._place.size == 1:
+            assert word is not None
+            return word
+        self._is_due = False
+        texts = self._place.gather("" if word is None else word.hex())
+        if "-" in texts:
+            raise RuntimeError("another rank failed before it could join")
+        return bytes.fromhex(texts[0])
+
+    def give_up(self) -> None:
+        """After the end: the others wait for this rank, if it has not come to it."""
+        if self._is_due:
+            self._is_due = False
+            self._place.gather("-")
