@@ -197,6 +197,123 @@ def test_horovods_names(session) -> None:
     assert horovod.spark.conf.SPARK_CONF_ALWAYS_RESTART_FAILED_TASK == ("spark.task.maxFailures", "2147483647")
 
 
+# ---- feed
+
+
+def read_epochs(feed, epochs: int, uneven: str = "repeat") -> list[list[tuple[int, ...]]]:
+    """The numbers in the batches of each epoch."""
+    import hvd
+
+    hvd.init()
+    found = []
+    for _ in range(epochs):
+        batches = list(feed.batches(8, uneven))
+        assert all(batch.dtype == np.int64 for batch in batches)
+        found.append([tuple(map(int, batch)) for batch in batches])
+    return found
+
+
+def numbers_of(epochs_by_rank, epoch: int) -> list[int]:
+    return sorted(number for epochs in epochs_by_rank for batch in set(epochs[epoch]) for number in batch)
+
+
+def test_rows_of_an_rdd_reach_the_ranks_once_each_epoch(session) -> None:
+    rows = session.sparkContext.parallelize(range(100), 7).map(lambda number: number * 3)
+    feed = hvd.spark.feed(rows)
+    by_rank = hvd.spark.run(read_epochs, (feed, 2), num_proc=3)
+    for epoch in range(2):
+        assert numbers_of(by_rank, epoch) == [number * 3 for number in range(100)]
+        assert len({len(epochs[epoch]) for epochs in by_rank}) == 1  # 3, 2 and 2 partitions, and equally many steps
+    # Spark's own bytes of rows that it has pickled already; another job of the same feed; what is left is dropped.
+    feed = hvd.spark.feed(session.sparkContext.parallelize(range(100), 7))
+    assert numbers_of(hvd.spark.run(read_epochs, (feed, 1), num_proc=2), 0) == list(range(100))
+    stopped = hvd.spark.run(read_epochs, (feed, 2, "stop"), num_proc=3)
+    assert {len(epochs[1]) for epochs in stopped} == {4}
+    feed.close()
+
+
+def test_rows_of_a_frame_come_as_columns(session) -> None:
+    def read(feed):
+        import torch
+
+        loader = torch.utils.data.DataLoader(feed.torch(16), batch_size=None)
+        return [(batch["id"].tolist(), tuple(batch["pair"].shape), batch["name"]) for batch in loader]
+
+    frame = session.range(0, 40, 1, 3).selectExpr("id", "array(id, id + 1) as pair", "concat('row ', id) as name")
+    feed = hvd.spark.feed(frame.repartition(3, "id"))
+    batches = [batch for of_rank in hvd.spark.run(read, (feed,), num_proc=2) for batch in of_rank]
+    ids = [number for numbers, _, _ in batches for number in numbers]
+    assert sorted(set(ids)) == list(range(40))
+    assert all(shape == (len(numbers), 2) for numbers, shape, _ in batches)
+    assert all(list(names) == [f"row {number}" for number in numbers] for numbers, _, names in batches)
+
+
+def test_a_feeding_task_that_is_tried_again_goes_on_where_it_was(session) -> None:
+    def fail_once(partition: int, rows):
+        from pyspark import TaskContext
+
+        for number in rows:
+            if partition == 1 and number == 140 and TaskContext.get().attemptNumber() == 0:
+                raise OSError("a disk that fails once")
+            yield number
+
+    def differ(partition: int, rows):
+        from pyspark import TaskContext
+
+        for number in fail_once(partition, rows):
+            yield number + TaskContext.get().attemptNumber()
+
+    rows = session.sparkContext.parallelize(range(200), 2)
+    feed = hvd.spark.feed(rows.mapPartitionsWithIndex(fail_once))
+    assert numbers_of(hvd.spark.run(read_epochs, (feed, 1), num_proc=2), 0) == list(range(200))
+    feed = hvd.spark.feed(rows.mapPartitionsWithIndex(differ))
+    with pytest.raises(hvd.spark.FeedError, match="partition 1 was computed again, and its rows are not those"):
+        hvd.spark.run(read_epochs, (feed, 1), num_proc=2)
+
+
+def test_a_slow_rank_holds_its_tasks_up(session) -> None:
+    def read(feed, produced: str) -> int:
+        rows = feed.rows()
+        next(rows)
+        time.sleep(1)  # as much as can be ahead is made meanwhile
+        ahead = os.path.getsize(produced)
+        return ahead + 0 * sum(1 for _ in rows)
+
+    def produce(rows, produced: str):
+        for _ in rows:
+            with open(produced, "ab") as file:
+                file.write(b".")
+            yield bytes(1 << 20)
+
+    path = f"/tmp/hvd-spark-produced-{os.getpid()}"
+    feed = hvd.spark.feed(session.sparkContext.range(300, numSlices=1).mapPartitions(lambda rows: produce(rows, path)))
+    try:
+        (ahead,) = hvd.spark.run(read, (feed, path), num_proc=1)
+        assert 64 <= ahead < 120 and os.path.getsize(path) == 300
+    finally:
+        os.unlink(path)
+
+
+def test_feeds_that_cannot_begin_or_go_on(session, monkeypatch) -> None:
+    def fail(_):
+        raise ArithmeticError("bad row")
+
+    context = session.sparkContext
+    for data, message in (
+        (context.parallelize(range(4), 2), "2 partitions do not feed 3 ranks"),
+        (context.parallelize(range(4), 4).map(fail), "the rows has failed: ArithmeticError: bad row"),
+    ):
+        with pytest.raises(hvd.spark.FeedError, match=message):
+            hvd.spark.run(read_epochs, (hvd.spark.feed(data), 1), num_proc=3)
+    monkeypatch.setattr("hvd.spark.feeds._SLOT_S", 0.1)
+    with pytest.raises(hvd.spark.FeedError, match="hold all 5 slots of this application, and feeding needs one"):
+        hvd.spark.run(read_epochs, (hvd.spark.feed(context.parallelize(range(9), 9)), 1), num_proc=5)
+    with pytest.raises(ValueError, match="a rank has got no rows"):
+        hvd.spark.run(read_epochs, (hvd.spark.feed(context.parallelize([1, 2], 4)), 1), num_proc=2)
+    with pytest.raises(TypeError, match="not from a list"):
+        hvd.spark.feed([1, 2, 3])
+
+
 # ---- on two executors; last, because an application of its own follows
 
 

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from hvd.spark.feeding import FeedError
+from hvd.spark.feeds import Feed, RankFeed, feed
 from hvd.spark.run_function import run
 
-__all__ = ["run"]
+__all__ = ["Feed", "FeedError", "RankFeed", "feed", "run"]

@@ -170,7 +170,7 @@ class Receiver:
         self._blocks: deque[Block] = deque()
         self._bytes = 0
         self._drops = False  # nobody takes the rest of this epoch
-        self._error: str | None = None
+        self.error: str | None = None
         self._is_closed = False
         self._listener = channel.Listener(key, self._serve)
         self.port = self._listener.port
@@ -180,11 +180,12 @@ class Receiver:
             self._epoch = epoch
             self._partitions = {partition: _Progress() for partition in own_partitions}
             self._drops = False
+            self.error = None
             self._changed.notify_all()
 
     def fail(self, error: str) -> None:
         with self._changed:
-            self._error = self._error or error
+            self.error = self.error or error
             self._changed.notify_all()
 
     def end(self) -> None:
@@ -205,7 +206,7 @@ class Receiver:
         """The next block. None at the end of this epoch, or without an epoch, once none begins any more. FeedError if
         no block can come."""
         with self._changed:
-            self._changed.wait_for(lambda: self._blocks or self._error or self._is_over(epoch))
+            self._changed.wait_for(lambda: self._blocks or self.error or self._is_over(epoch))
             if self._blocks:
                 block = self._blocks.popleft()
                 self._bytes -= len(block.data)
@@ -213,7 +214,7 @@ class Receiver:
                 return block
             if self._is_over(epoch):
                 return None
-            raise FeedError(self._error)
+            raise FeedError(self.error)
 
     def _is_over(self, epoch: int | None) -> bool:
         if epoch is None:
@@ -236,10 +237,12 @@ class Receiver:
             has = {"blocks": progress.blocks, "checksum": progress.checksum, "done": progress.done}
             connection.send(_RESUME, json.dumps(has).encode())
             while (frame := connection.receive()).kind == _BLOCK:
-                self._put(Block(frame.data))
+                self._put(Block(frame.data), begin["epoch"])
                 progress.blocks += 1
                 progress.checksum = frame.number
-            progress.done = True
+            with self._changed:
+                progress.done = True
+                self._changed.notify_all()
             connection.send(_DONE)
         finally:
             with self._changed:
@@ -263,15 +266,20 @@ class Receiver:
         connection.send(_RESUME)
         while (frame := connection.receive()).kind == _BLOCK:
             asker.expect()
-            self._put(Block(frame.data, asker))
+            self._put(Block(frame.data, asker), None)
         asker.wait_for_all()
         connection.send(_DONE)
 
-    def _put(self, block: Block) -> None:
+    def _put(self, block: Block, epoch: int | None) -> None:
+        """epoch: the block's; None: it belongs to none, and is not dropped."""
+
+        def is_dropped() -> bool:
+            return epoch is not None and (self._drops or epoch != self._epoch)
+
         with self._changed:
             # One block always fits, whatever its size.
-            self._changed.wait_for(lambda: self._bytes < self.capacity or self._drops or self._is_closed)
-            if not self._drops:
+            self._changed.wait_for(lambda: self._bytes < self.capacity or is_dropped() or self._is_closed)
+            if not is_dropped():
                 self._blocks.append(block)
                 self._bytes += len(block.data)
                 self._changed.notify_all()
@@ -286,6 +294,8 @@ class Inlet:
         self._started: deque[int] = deque()
         self._size = 1
         self._rank = 0
+        self.is_closed = False
+        self._is_gone = False  # the driver
         self._changed = threading.Condition()
         threading.Thread(target=self._listen, name="hvd-feed", daemon=True).start()
         _open.add(self)
@@ -293,6 +303,9 @@ class Inlet:
     def ask(self, rank: int, size: int) -> None:
         """Tells the driver where this rank listens, and that it waits for an epoch."""
         self._rank, self._size = rank, size
+        if self._is_gone:
+            raise FeedError("the driver is gone, or has ended the feed")
+        self.receiver.error = None
         place = {"rank": rank, "size": size, "host": self._driver.local_host, "port": self.receiver.port}
         try:
             self._driver.send(_WANT, json.dumps(place).encode())
@@ -302,9 +315,9 @@ class Inlet:
     def next_epoch(self) -> int:
         """Waits for its start; FeedError if it cannot start."""
         with self._changed:
-            self._changed.wait_for(lambda: self._started or self.receiver._error)
+            self._changed.wait_for(lambda: self._started or self.receiver.error)
             if not self._started:
-                raise FeedError(self.receiver._error)
+                raise FeedError(self.receiver.error)
             return self._started.popleft()
 
     def _listen(self) -> None:
@@ -320,11 +333,13 @@ class Inlet:
                     self._changed.notify_all()
             self.receiver.end()
         except OSError:
+            self._is_gone = True
             self.receiver.fail("the driver is gone, or has ended the feed")
         with self._changed:
             self._changed.notify_all()
 
     def close(self) -> None:
+        self.is_closed = True
         _open.discard(self)
         self._driver.close()
         self.receiver.close()
@@ -368,15 +383,15 @@ class Coordinator:
         with self._changed:
             return self._changed.wait_for(lambda: self._connections, timeout_s) != []
 
-    def start(self, partitions: int) -> Link:
-        """Begins an epoch on all ranks."""
+    def next_epoch(self) -> Link:
+        """To the ranks, for an epoch that may begin."""
         with self._changed:
             self._epoch += 1
-            start = json.dumps({"epoch": self._epoch, "partitions": partitions}).encode()
-            for connection in self._connections:
-                with contextlib.suppress(OSError):  # `left` is called
-                    connection.send(_START, start)
             return Link(list(self._addresses), self.key, self._epoch)
+
+    def start(self, epoch: int, partitions: int) -> None:
+        """Begins the epoch on all ranks."""
+        self._tell(_START, json.dumps({"epoch": epoch, "partitions": partitions}).encode())
 
     def link(self) -> Link:
         """To ranks that are asked for results."""

@@ -1,0 +1,186 @@
+"""Rows as blocks on their way to a rank, and as batches there.
+
+Two formats: rows of an RDD are pickled lists of them, rows of a DataFrame are record batches of Arrow. Where Spark has
+the rows of an RDD pickled already, because they come from the JVM or are cached, its own bytes are sent on as they are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from hvd.spark import feeding
+
+_BLOCK_BYTES = 256 << 10
+
+Epoch = tuple[int, Callable[[], Any]]  # the number of partitions, and the Spark job that sends them all
+
+
+class Source:
+    """An RDD or a DataFrame, on the driver."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = data
+        self.is_arrow = not hasattr(data, "mapPartitionsWithIndex")
+        if self.is_arrow and not hasattr(data, "mapInArrow"):
+            raise TypeError(f"rows come from an RDD or a DataFrame, not from a {type(data).__name__}")
+
+    def prepare(self, link: feeding.Link) -> Epoch:
+        if self.is_arrow:
+            # An RDD, whose partitions are final: adaptive execution has decided. Counted without a Python process.
+            sent = _sent_as_arrow(self._data, link)
+            return int(sent.getNumPartitions()), sent._jrdd.count
+
+        def send(partition: int, blocks: Iterator[bytes]) -> Iterator[int]:
+            yield feeding.send_partition(link, partition, blocks)
+
+        sent = pickled_blocks(self._data).mapPartitionsWithIndex(send)
+        return int(sent.getNumPartitions()), sent.collect
+
+    def asked(self, link: feeding.Link) -> Any:
+        """An RDD of the results of all rows, in their order."""
+
+        def ask(partition: int, blocks: Iterator[bytes]) -> Iterator[Any]:
+            for results in feeding.infer_partition(link, partition, blocks):
+                yield from pickle.loads(results)
+
+        rdd = self._data.rdd if self.is_arrow else self._data
+        return pickled_blocks(rdd).mapPartitionsWithIndex(ask)
+
+
+def _sent_as_arrow(frame: Any, link: feeding.Link) -> Any:
+    def send(batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        feeding.send_partition(link, context.partitionId(), map(_arrow_block, batches))
+        return iter(())
+
+    return frame.mapInArrow(send, "nothing int").rdd
+
+
+def _arrow_block(batch: Any) -> memoryview:
+    import pyarrow
+
+    sink = pyarrow.BufferOutputStream()
+    with pyarrow.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return memoryview(sink.getvalue())
+
+
+def pickled_blocks(rdd: Any) -> Any:
+    """An RDD of pickled lists of rows."""
+    from pyspark import RDD
+    from pyspark.serializers import AutoBatchedSerializer, BatchedSerializer, CPickleSerializer, NoOpSerializer
+
+    is_pipelined = getattr(rdd, "_is_pipelinable", lambda: False)()
+    serializer = rdd._jrdd_deserializer
+    is_batched = type(serializer) in (BatchedSerializer, AutoBatchedSerializer)
+    if is_batched and isinstance(serializer.serializer, CPickleSerializer) and not is_pipelined:
+        return RDD(rdd._jrdd, rdd.context, NoOpSerializer())
+    return rdd.mapPartitions(_pickle_in_blocks)
+
+
+def _pickle_in_blocks(rows: Iterable[Any]) -> Iterator[bytes]:
+    rows, count = iter(rows), 1
+    while chunk := list(itertools.islice(rows, count)):
+        data = pickle.dumps(chunk, 5)
+        yield data
+        if len(data) < _BLOCK_BYTES // 2:
+            count *= 2
+        elif len(data) > 2 * _BLOCK_BYTES:
+            count = max(1, count // 2)
+
+
+# ---- in a rank
+
+
+class Rows:
+    """Rows that have come, to be taken in batches."""
+
+    def __init__(self) -> None:
+        self._rows: list[Any] = []
+        self._taken = 0
+
+    def __len__(self) -> int:
+        return len(self._rows) - self._taken
+
+    def add(self, block: bytearray) -> None:
+        del self._rows[: self._taken]
+        self._taken = 0
+        self._rows += pickle.loads(block)
+
+    def take(self, count: int) -> list[Any]:
+        self._taken += count
+        return self._rows[self._taken - count : self._taken]
+
+
+class Columns:
+    """As Rows, for record batches."""
+
+    def __init__(self) -> None:
+        self._batches: list[Any] = []
+
+    def __len__(self) -> int:
+        return sum(batch.num_rows for batch in self._batches)
+
+    def add(self, block: bytearray) -> None:
+        import pyarrow
+
+        self._batches += pyarrow.ipc.open_stream(block)
+
+    def take(self, count: int) -> Any:
+        """A table of so many rows."""
+        import pyarrow
+
+        taken = []
+        while count > 0:
+            first = self._batches[0]
+            taken.append(first.slice(0, count))
+            if first.num_rows > count:
+                self._batches[0] = first.slice(count)
+            else:
+                self._batches.pop(0)
+            count -= taken[-1].num_rows
+        return pyarrow.Table.from_batches(taken)
+
+
+def as_arrays(batch: Any) -> Any:
+    """NumPy arrays: by column's name for a table, dicts and Rows, a tuple for tuples, else one array."""
+    if not isinstance(batch, list):
+        return {name: _array_of_column(batch.column(name)) for name in batch.column_names}
+    first = batch[0]
+    if isinstance(first, dict):
+        return {name: _stacked([row[name] for row in batch]) for name in first}
+    if isinstance(first, tuple):
+        columns = [_stacked(list(column)) for column in zip(*batch)]
+        return dict(zip(first.__fields__, columns)) if hasattr(first, "__fields__") else tuple(columns)
+    return _stacked(batch)
+
+
+def _stacked(values: list[Any]) -> np.ndarray[Any, Any]:
+    if isinstance(values[0], (bytes, bytearray, str)):
+        return np.array(values, dtype=object)
+    if hasattr(values[0], "toArray"):  # vectors of Spark ML
+        values = [value.toArray() for value in values]
+    return np.asarray(values)
+
+
+def _array_of_column(column: Any) -> np.ndarray[Any, Any]:
+    import pyarrow
+
+    types = pyarrow.types
+    if not (types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)):
+        array: np.ndarray[Any, Any] = column.to_numpy()
+        return array
+    column = column.combine_chunks()
+    lengths = np.unique(column.value_lengths().to_numpy(zero_copy_only=False))
+    if len(lengths) == 1 and column.null_count == 0:
+        flat: np.ndarray[Any, Any] = column.flatten().to_numpy(zero_copy_only=False)
+        return flat.reshape(len(column), -1)
+    return np.array(column.to_pylist(), dtype=object)

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""Rows of 4 KB from a cached RDD into a rank (`hvd.spark.feed`), against a `foreachPartition` that only counts them.
+
+    python tests/bench/spark_feed.py --rows 100000
+
+Prints rows per second of both, medians of epochs in turn. Needs PySpark and Java. The limit is 80 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+
+os.environ["PYSPARK_PYTHON"] = sys.executable
+
+from pyspark import SparkConf, SparkContext
+
+import hvd.spark
+
+
+def read(feed, epochs: int) -> list[tuple[int, float]]:
+    """Rows and seconds of each epoch."""
+    found = []
+    for _ in range(epochs):
+        start = time.perf_counter()
+        found.append((sum(1 for _ in feed.rows()), time.perf_counter() - start))
+    return found
+
+
+def count(rows) -> None:
+    for _ in rows:
+        pass
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--partitions", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--limit", type=float, default=0.8, help="share of what counting reaches")
+    options = parser.parse_args()
+    configuration = SparkConf().setMaster(f"local[{options.partitions + 1}]").setAppName("spark_feed")
+    configuration.set("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", "false")
+    configuration.set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
+    configuration.set("spark.driver.memory", "3g")
+    with SparkContext(conf=configuration) as context:
+        context.setLogLevel("ERROR")
+        rows = context.range(options.rows, numSlices=options.partitions).map(lambda number: os.urandom(4096)).cache()
+        rows.count()
+        feed = hvd.spark.feed(rows)
+        fed, counted = [], []
+        for _ in range(options.epochs):
+            start = time.perf_counter()
+            rows.foreachPartition(count)
+            counted.append(time.perf_counter() - start)
+            ((number, seconds),) = hvd.spark.run(read, (feed, 1), num_proc=1)[0]
+            assert number == options.rows, f"{number} of {options.rows} rows came"
+            fed.append(seconds)
+            print(f"{counted[-1]:.2f} {seconds:.2f}", flush=True)
+        feed.close()
+    rates = [options.rows / statistics.median(times) for times in (counted[1:], fed[1:])]
+    print(f"counted {rates[0]:.0f} rows/s, fed {rates[1]:.0f} rows/s: {rates[1] / rates[0]:.0%}")
+    return int(rates[1] < options.limit * rates[0])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
