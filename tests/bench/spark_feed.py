@@ -37,7 +37,7 @@ def count(rows) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--partitions", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--limit", type=float, default=0.8, help="share of what counting reaches")

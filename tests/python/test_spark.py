@@ -314,6 +314,61 @@ def test_feeds_that_cannot_begin_or_go_on(session, monkeypatch) -> None:
         hvd.spark.feed([1, 2, 3])
 
 
+# ---- cluster
+
+
+def test_a_cluster_trains_and_answers_as_tfclusters_do(session) -> None:
+    def work(args, context):
+        if context.job_name == "evaluator":
+            return "evaluated"
+        import hvd
+
+        hvd.init()
+        servers = hvd.ps.connect()
+        table = servers.table("sums", width=1, optimizer=hvd.ps.Add())
+        feed, count = context.get_data_feed(), 0
+        while not feed.should_stop():
+            batch = feed.next_batch(16)
+            if batch and isinstance(batch[0], str):
+                feed.batch_results([text.upper() for text in batch])
+            elif batch:
+                count += len(batch)
+                table.push([0], np.array([[sum(batch)]], dtype=np.float32))
+        total = int(table.pull([0])[0, 0]) if hvd.rank() == 0 and hvd.barrier() is None else hvd.barrier()
+        servers.close()
+        return context.job_name, context.task_index, hvd.size(), args, count, total
+
+    context = session.sparkContext
+    cluster = hvd.spark.cluster(work, "argument", num_workers=2, num_ps=1, evaluator=True)
+    cluster.train(context.parallelize(range(100), 4), num_epochs=2)
+    words = context.parallelize([f"word {number}" for number in range(50)], 3)
+    answers = cluster.inference(words.filter(lambda word: not word.endswith("3")))
+    assert answers.collect() == [f"WORD {number}" for number in range(50) if number % 10 != 3]
+    chief, worker, evaluator = cluster.shutdown(timeout=LIMIT_S)
+    assert chief[:4] == ("chief", 0, 2, "argument") and worker[:4] == ("worker", 0, 2, "argument")
+    assert evaluator == "evaluated"
+    assert chief[4] + worker[4] == 200 and chief[5] == 9900
+
+
+def test_a_cluster_that_fails_says_why(session) -> None:
+    def work(args, context):
+        feed = context.get_data_feed()
+        while not feed.should_stop():
+            if feed.next_batch(4) and context.job_name == "worker":
+                raise ArithmeticError("a bad batch")
+
+    cluster = hvd.spark.cluster(work, num_workers=2)
+    with pytest.raises(ArithmeticError, match="a bad batch"):
+        for _ in range(1000):
+            cluster.train(session.sparkContext.parallelize(range(1000), 4))
+    with pytest.raises(ArithmeticError, match="a bad batch"):
+        cluster.shutdown(timeout=LIMIT_S)
+    reader = hvd.spark.cluster(lambda args, context: context.executor_id, num_workers=2, input_mode="files")
+    with pytest.raises(ValueError, match="the workers read files"):
+        reader.train(session.sparkContext.parallelize(range(2), 2))
+    assert reader.shutdown(timeout=LIMIT_S) == [0, 1]
+
+
 # ---- on two executors; last, because an application of its own follows
 
 

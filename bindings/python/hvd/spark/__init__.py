@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from hvd.spark.feeding import FeedError
 from hvd.spark.feeds import Feed, RankFeed, feed
+from hvd.spark.roles import Cluster, Context, DataFeed
+from hvd.spark.roles import start_cluster as cluster
 from hvd.spark.run_function import run
 
-__all__ = ["Feed", "FeedError", "RankFeed", "feed", "run"]
+__all__ = ["Cluster", "Context", "DataFeed", "Feed", "FeedError", "RankFeed", "cluster", "feed", "run"]

@@ -15,7 +15,8 @@ import numpy as np
 
 from hvd.spark import feeding
 
-_BLOCK_BYTES = 256 << 10
+_PART_BYTES = 64 << 10
+_BLOCK_BYTES = 1 << 20
 
 Epoch = tuple[int, Callable[[], Any]]  # the number of partitions, and the Spark job that sends them all
 
@@ -35,21 +36,21 @@ class Source:
             sent = _sent_as_arrow(self._data, link)
             return int(sent.getNumPartitions()), sent._jrdd.count
 
-        def send(partition: int, blocks: Iterator[bytes]) -> Iterator[int]:
-            yield feeding.send_partition(link, partition, blocks)
+        def send(partition: int, parts: Iterator[bytes]) -> Iterator[int]:
+            yield feeding.send_partition(link, partition, _in_blocks(parts))
 
-        sent = pickled_blocks(self._data).mapPartitionsWithIndex(send)
+        sent = pickled_rows(self._data).mapPartitionsWithIndex(send)
         return int(sent.getNumPartitions()), sent.collect
 
     def asked(self, link: feeding.Link) -> Any:
         """An RDD of the results of all rows, in their order."""
 
-        def ask(partition: int, blocks: Iterator[bytes]) -> Iterator[Any]:
-            for results in feeding.infer_partition(link, partition, blocks):
+        def ask(partition: int, parts: Iterator[bytes]) -> Iterator[Any]:
+            for results in feeding.infer_partition(link, partition, _in_blocks(parts)):
                 yield from pickle.loads(results)
 
         rdd = self._data.rdd if self.is_arrow else self._data
-        return pickled_blocks(rdd).mapPartitionsWithIndex(ask)
+        return pickled_rows(rdd).mapPartitionsWithIndex(ask)
 
 
 def _sent_as_arrow(frame: Any, link: feeding.Link) -> Any:
@@ -64,16 +65,16 @@ def _sent_as_arrow(frame: Any, link: feeding.Link) -> Any:
     return frame.mapInArrow(send, "nothing int").rdd
 
 
-def _arrow_block(batch: Any) -> memoryview:
+def _arrow_block(batch: Any) -> feeding.Parts:
     import pyarrow
 
     sink = pyarrow.BufferOutputStream()
     with pyarrow.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
-    return memoryview(sink.getvalue())
+    return [memoryview(sink.getvalue())]
 
 
-def pickled_blocks(rdd: Any) -> Any:
+def pickled_rows(rdd: Any) -> Any:
     """An RDD of pickled lists of rows."""
     from pyspark import RDD
     from pyspark.serializers import AutoBatchedSerializer, BatchedSerializer, CPickleSerializer, NoOpSerializer
@@ -83,17 +84,31 @@ def pickled_blocks(rdd: Any) -> Any:
     is_batched = type(serializer) in (BatchedSerializer, AutoBatchedSerializer)
     if is_batched and isinstance(serializer.serializer, CPickleSerializer) and not is_pipelined:
         return RDD(rdd._jrdd, rdd.context, NoOpSerializer())
-    return rdd.mapPartitions(_pickle_in_blocks)
+    return rdd.mapPartitions(_pickle_some)
 
 
-def _pickle_in_blocks(rows: Iterable[Any]) -> Iterator[bytes]:
+def _in_blocks(parts: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """Spark pickles 64 KB at a time, for which a rank would have to wake up too often."""
+    block: list[bytes] = []
+    size = 0
+    for part in parts:
+        block.append(part)
+        size += len(part)
+        if size >= _BLOCK_BYTES:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _pickle_some(rows: Iterable[Any]) -> Iterator[bytes]:
     rows, count = iter(rows), 1
     while chunk := list(itertools.islice(rows, count)):
         data = pickle.dumps(chunk, 5)
         yield data
-        if len(data) < _BLOCK_BYTES // 2:
+        if len(data) < _PART_BYTES:
             count *= 2
-        elif len(data) > 2 * _BLOCK_BYTES:
+        elif len(data) > 4 * _PART_BYTES:
             count = max(1, count // 2)
 
 
@@ -113,7 +128,8 @@ class Rows:
     def add(self, block: bytearray) -> None:
         del self._rows[: self._taken]
         self._taken = 0
-        self._rows += pickle.loads(block)
+        for part in feeding.parts_of(block):
+            self._rows += pickle.loads(part)
 
     def take(self, count: int) -> list[Any]:
         self._taken += count
@@ -132,7 +148,8 @@ class Columns:
     def add(self, block: bytearray) -> None:
         import pyarrow
 
-        self._batches += pyarrow.ipc.open_stream(block)
+        for part in feeding.parts_of(block):
+            self._batches += pyarrow.ipc.open_stream(part)
 
     def take(self, count: int) -> Any:
         """A table of so many rows."""

@@ -24,6 +24,7 @@ _PROOF_BYTES = 32
 _HANDSHAKE_S = 10.0
 _MOST_HANDSHAKES = 64  # at once; further connections are closed
 _LONGEST_FRAME = 1 << 31
+_MOST_PARTS = 512  # of a system call; the system's limit is 1024
 
 
 class Address(NamedTuple):
@@ -69,15 +70,22 @@ class Connection:
         """For each further receive and send, within which some bytes must move; TimeoutError (an OSError) else."""
         self._socket.settimeout(seconds)
 
-    def send(self, kind: int, data: bytes | bytearray | memoryview = b"", number: int = 0) -> None:
-        size = len(data)
+    def send(self, kind: int, *parts: bytes | bytearray | memoryview, number: int = 0) -> None:
+        header = _HEADER.pack(kind, number, sum(map(len, parts)))
         with self._sending:
-            header = _HEADER.pack(kind, number, size)
-            if size < 16384:
-                self._socket.sendall(header + bytes(data))
-            else:
-                self._socket.sendall(header)
-                self._socket.sendall(data)
+            self._send_all([header, *parts])
+
+    def _send_all(self, parts: list[bytes | bytearray | memoryview]) -> None:
+        """With few system calls, and without copies of large parts."""
+        while parts:
+            sent = self._socket.sendmsg(parts[:_MOST_PARTS])
+            done = 0
+            while done < len(parts) and sent >= len(parts[done]):
+                sent -= len(parts[done])
+                done += 1
+            parts = parts[done:]
+            if sent > 0:
+                parts[0] = memoryview(parts[0])[sent:]
 
     def receive(self) -> Frame:
         header = bytearray(_HEADER.size)
@@ -95,7 +103,8 @@ class Connection:
         """False at the end of the stream, if it comes before the first byte."""
         view, done = memoryview(buffer), 0
         while done < len(buffer):
-            count = self._socket.recv_into(view[done:])
+            # In one call if it has no deadline: each return waits for the interpreter's lock.
+            count = self._socket.recv_into(view[done:], 0, socket.MSG_WAITALL)
             if count == 0 and done == 0:
                 return False
             if count == 0:

@@ -80,20 +80,22 @@ def run(
     if spark.host is not None:
         console = output.Console(size, spark.host, stdout, stderr, prefix_output_with_timestamp)
     task = RankTask(call, dict(env or {}), None if console is None else console.reporting)
-    return _results(spark, task, size, console, timeout_s)
+    return run_stage(spark, task, size, console, timeout_s)
 
 
 def start_timeout_s(given: float | None) -> float:
     return float(os.environ.get("HOROVOD_SPARK_START_TIMEOUT") or _START_TIMEOUT_S) if given is None else given
 
 
-def _results(
+def run_stage(
     spark: engine.Classic | engine.Connect,
-    task: RankTask,
+    task: engine.Task,
     size: int,
     console: output.Console | None,
     timeout_s: float,
 ) -> list[Any]:
+    """What the tasks of a barrier stage leave, by rank: each returns its rank and its pickled outcome. Raises as
+    `run`."""
     job = spark.job()
     watch = _Watch(console, job, size, timeout_s)
     outcomes: dict[int, Outcome] = {}
@@ -169,7 +171,7 @@ class RankTask:
 def _be_rank(place: engine.Place, call: bytes, env: Mapping[str, str]) -> Outcome:
     word = _Word(place)
     try:
-        return cluster.call(_call, (call,), {}, place.rank, place.size, word, {**_environment(), **env})
+        return cluster.call(_call, (call,), {}, place.rank, place.size, word, {**environment(), **env})
     finally:
         word.give_up()
         feeding.close_all()
@@ -180,7 +182,7 @@ def _call(data: bytes) -> Any:
     return fn(*args, **kwargs)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     # YARN kills containers for address space that they have reserved, used or not.
     return {"HVD_ARENA_LIMIT": "0"} if "CONTAINER_ID" in os.environ and "HVD_ARENA_LIMIT" not in os.environ else {}
 
