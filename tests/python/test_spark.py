@@ -76,8 +76,8 @@ def test_results_come_by_rank_and_output_is_tagged(session) -> None:
     out, err = io.StringIO(), io.StringIO()
     results = hvd.spark.run(add_up, (2,), num_proc=3, env={"GREETING": "hi"}, stdout=out, stderr=err)
     assert results == [(rank, 3, 12.0, "hi") for rank in range(3)]
-    assert sorted(out.getvalue().splitlines()) == [f"[{rank}]<stdout>:hello from {rank}" for rank in range(3)]
-    assert sorted(err.getvalue().splitlines()) == [f"[{rank}]<stderr>:from a child" for rank in range(3)]
+    assert sorted(out.getvalue().splitlines()) == [f"[{rank}]<stdout>: hello from {rank}" for rank in range(3)]
+    assert sorted(err.getvalue().splitlines()) == [f"[{rank}]<stderr>: from a child" for rank in range(3)]
     # The same processes join another job, with other ranks.
     assert [result[:3] for result in hvd.spark.run(add_up, (1,), num_proc=2)] == [(0, 2, 3.0), (1, 2, 3.0)]
 
@@ -367,6 +367,107 @@ def test_a_cluster_that_fails_says_why(session) -> None:
     with pytest.raises(ValueError, match="the workers read files"):
         reader.train(session.sparkContext.parallelize(range(2), 2))
     assert reader.shutdown(timeout=LIMIT_S) == [0, 1]
+
+
+# ---- experiments
+
+
+def test_a_sweep_has_its_best_trial_first(session, tmp_path) -> None:
+    def train(rate: float, width: int, log_dir: str) -> dict[str, float]:
+        import hvd
+
+        hvd.init()
+        print(f"rate {rate}")
+        if rate == 0.1 and width == 8:
+            raise FloatingPointError("diverged")
+        return {"loss": float(hvd.allreduce(np.array([rate * width]), op=hvd.Sum)[0]), "size": hvd.size()}
+
+    space = {"rate": [0.1, 0.01, 1], "width": [8, 4]}
+    table = hvd.spark.experiments(train, space, parallel=2, num_proc=2, metric="loss", log_dir=str(tmp_path))
+    rows = table.collect()
+    assert [(row.rate, row.width, row.value) for row in rows] == [
+        (0.01, 4, 0.08),
+        (0.01, 8, 0.16),
+        (0.1, 4, 0.8),
+        (1.0, 4, 8.0),
+        (1.0, 8, 16.0),
+        (0.1, 8, None),
+    ]
+    assert rows[-1].error == "FloatingPointError: diverged" and rows[0].results == '{"loss": 0.08, "size": 2}'
+    assert sorted(Path(rows[0].log_dir, "output").read_text().splitlines()) == [
+        "[0]<stdout>: rate 0.01",
+        "[1]<stdout>: rate 0.01",
+    ]
+    assert {path.name for path in Path(rows[0].log_dir).iterdir()} == {"output", "parameters.json", "result.json"}
+
+
+def test_a_sweep_of_given_trials(session, capsys) -> None:
+    def train(kind: str, depth: int | None = None) -> float:
+        print(kind)
+        return float(depth or 0)
+
+    table = hvd.spark.experiments(train, [{"kind": "tree", "depth": 3}, {"kind": "line"}], maximize=True)
+    assert [(row.trial, row.kind, row.depth, row.value) for row in table.collect()] == [
+        (0, "tree", 3, 3.0),
+        (1, "line", None, 0.0),
+    ]
+    assert "trial 1 [0]<stdout>: line" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="the space is empty"):
+        hvd.spark.experiments(train, {"kind": []})
+    with pytest.raises(ValueError, match="8 ranks need as many slots"):
+        hvd.spark.experiments(train, [{"kind": "tree"}], parallel=4, num_proc=2)
+
+
+# ---- run_elastic
+
+
+def process_of_this_task() -> int:
+    """Spark's Python process above this rank: the nearest ancestor that runs pyspark."""
+    pid = os.getpid()
+    while "pyspark" not in Path(f"/proc/{pid}/cmdline").read_text():
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
+
+
+def count_to(folder: str, last: int) -> tuple[int, list[int]]:
+    """Counts to `last`, and until two ranks are back after one of them has lost its task."""
+    import hvd
+    from hvd import elastic
+
+    hvd.init()
+    print("started")
+    state = elastic.ObjectState(hvd.broadcast_object, hvd.rank, count=0, sizes=[])
+
+    def loop(state):
+        while state.count < last or state.sizes[-1] < 2:
+            state.sizes.append(int(hvd.allreduce(np.ones(1), op=hvd.Sum, name="size")[0]))
+            state.count += 1
+            state.commit()
+            if hvd.rank() == 1 and not os.path.exists(f"{folder}/killed"):
+                Path(f"{folder}/killed").touch()
+                os.kill(process_of_this_task(), signal.SIGKILL)
+            time.sleep(0.01)
+        return state.count, state.sizes
+
+    return elastic.run_fn(loop, elastic.join_anew)(state)
+
+
+def test_an_elastic_job_goes_on_when_a_task_is_lost(session, tmp_path) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    results = horovod.spark.run_elastic(
+        count_to, (str(tmp_path), 50), num_proc=2, min_np=1, start_timeout=LIMIT_S, stdout=out, stderr=err
+    )
+    assert (tmp_path / "killed").exists()
+    assert len(results) == 2 and results[0] == results[1], err.getvalue()
+    assert results[0][0] >= 50 and results[0][1][0] == 2 and 1 in results[0][1]
+    assert "[0]<stdout>: started" in out.getvalue()
+
+
+def test_elastic_jobs_that_cannot_begin(session) -> None:
+    with pytest.raises(TimeoutError, match=r"5 of 6 tasks have started in 3 s"):
+        hvd.spark.run_elastic(count_to, num_proc=6, start_timeout=3)
+    with pytest.raises(ValueError, match="4 ranks at least, 2 at the beginning"):
+        hvd.spark.run_elastic(count_to, num_proc=2, min_num_proc=4)
 
 
 # ---- on two executors; last, because an application of its own follows

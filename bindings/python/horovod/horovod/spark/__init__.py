@@ -9,7 +9,7 @@ from typing import Any, TextIO
 import hvd.spark
 from horovod.spark import conf, task
 
-__all__ = ["conf", "run", "task"]
+__all__ = ["conf", "run", "run_elastic", "task"]
 
 
 def run(
@@ -42,6 +42,51 @@ def run(
         kwargs,
         num_proc,
         start_timeout,
+        env=env,
+        stdout=stdout,
+        stderr=stderr,
+        verbose=verbose,
+        prefix_output_with_timestamp=prefix_output_with_timestamp,
+    )
+
+
+def run_elastic(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    num_proc: int | None = None,
+    min_num_proc: int | None = None,
+    max_num_proc: int | None = None,
+    start_timeout: int | None = None,
+    elastic_timeout: int | None = None,
+    reset_limit: int | None = None,
+    env: Mapping[str, str] | None = None,
+    stdout: TextIO | None = None,
+    stderr: TextIO | None = None,
+    verbose: int = 1,
+    nics: set[str] | None = None,
+    prefix_output_with_timestamp: bool = False,
+    min_np: int | None = None,
+    max_np: int | None = None,
+) -> list[Any]:
+    """Calls a function on ranks that come and go with their executors; see `hvd.spark.run_elastic`, which does it.
+
+    Args:
+        nics: without effect; a warning says so.
+        min_np, max_np: the older names of min_num_proc and max_num_proc.
+        others: as for `hvd.spark.run_elastic`.
+    """
+    _warn(nics=nics)
+    return hvd.spark.run_elastic(
+        fn,
+        args,
+        kwargs,
+        num_proc,
+        min_np if min_num_proc is None else min_num_proc,
+        max_np if max_num_proc is None else max_num_proc,
+        start_timeout,
+        elastic_timeout,
+        reset_limit,
         env=env,
         stdout=stdout,
         stderr=stderr,
