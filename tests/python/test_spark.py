@@ -25,6 +25,7 @@ import horovod.spark.common.backend
 import hvd.spark
 from hvd.exceptions import RankFailedError
 from hvd.spark import engine
+from launching import ROOT
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::FutureWarning")]
 
@@ -246,6 +247,14 @@ def test_rows_of_a_frame_come_as_columns(session) -> None:
     assert sorted(set(ids)) == list(range(40))
     assert all(shape == (len(numbers), 2) for numbers, shape, _ in batches)
     assert all(list(names) == [f"row {number}" for number in numbers] for numbers, _, names in batches)
+
+
+def test_the_example_learns(session, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples" / "spark"))
+    import digits
+
+    cloudpickle.register_pickle_by_value(digits)
+    assert digits.run(session, ranks=2, epochs=2) > 0.75
 
 
 def test_a_feeding_task_that_is_tried_again_goes_on_where_it_was(session) -> None:

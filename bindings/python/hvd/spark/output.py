@@ -81,7 +81,7 @@ class Console:
             return self._size >= 0
 
     def lost(self) -> list[tuple[int, str]]:
-        """Ranks that were lost and where they were, the first first."""
+        """Ranks that were lost, in the order in which that was noticed, and where they were."""
         with self._lock:
             return [(rank, self._ranks[rank].where) for rank in self._lost]
 
