@@ -43,7 +43,7 @@ def new_session(master: str) -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
-        "spark.task.maxFailures": "3",
+        "spark.task.maxFailures": "2",
     }
     if active := SparkSession.getActiveSession():
         active.stop()
@@ -54,7 +54,7 @@ def new_session(master: str) -> SparkSession:
 
 @pytest.fixture(scope="module")
 def session():
-    session = new_session("local[5, 3]")
+    session = new_session("local[5, 2]")
     yield session
     if SparkSession.getActiveSession() is not None:
         SparkSession.getActiveSession().stop()
@@ -235,10 +235,7 @@ def test_rows_of_an_rdd_reach_the_ranks_once_each_epoch(session) -> None:
 
 def test_rows_of_a_frame_come_as_columns(session) -> None:
     def read(feed):
-        import torch
-
-        loader = torch.utils.data.DataLoader(feed.torch(16), batch_size=None)
-        return [(batch["id"].tolist(), tuple(batch["pair"].shape), batch["name"]) for batch in loader]
+        return [(batch["id"].tolist(), batch["pair"].shape, list(batch["name"])) for batch in feed.batches(16)]
 
     frame = session.range(0, 40, 1, 3).selectExpr("id", "array(id, id + 1) as pair", "concat('row ', id) as name")
     feed = hvd.spark.feed(frame.repartition(3, "id"))
@@ -246,7 +243,7 @@ def test_rows_of_a_frame_come_as_columns(session) -> None:
     ids = [number for numbers, _, _ in batches for number in numbers]
     assert sorted(set(ids)) == list(range(40))
     assert all(shape == (len(numbers), 2) for numbers, shape, _ in batches)
-    assert all(list(names) == [f"row {number}" for number in numbers] for numbers, _, names in batches)
+    assert all(names == [f"row {number}" for number in numbers] for numbers, _, names in batches)
 
 
 def test_the_example_learns(session, monkeypatch) -> None:
@@ -258,26 +255,27 @@ def test_the_example_learns(session, monkeypatch) -> None:
 
 
 def test_a_feeding_task_that_is_tried_again_goes_on_where_it_was(session) -> None:
-    def fail_once(partition: int, rows):
+    def read(feed) -> list[int]:
+        return [int(row) for row in feed.rows()]
+
+    def long(number: int) -> str:  # ten rows are a block
+        return str(number).rjust(100_000)
+
+    def fail_once(partition: int, rows, is_equal: bool):
         from pyspark import TaskContext
 
+        attempt = TaskContext.get().attemptNumber()
         for number in rows:
-            if partition == 1 and number == 140 and TaskContext.get().attemptNumber() == 0:
+            if partition == 1 and number == 140 and attempt == 0:
                 raise OSError("a disk that fails once")
-            yield number
-
-    def differ(partition: int, rows):
-        from pyspark import TaskContext
-
-        for number in fail_once(partition, rows):
-            yield number + TaskContext.get().attemptNumber()
+            yield long(number if is_equal else number + attempt)
 
     rows = session.sparkContext.parallelize(range(200), 2)
-    feed = hvd.spark.feed(rows.mapPartitionsWithIndex(fail_once))
-    assert numbers_of(hvd.spark.run(read_epochs, (feed, 1), num_proc=2), 0) == list(range(200))
-    feed = hvd.spark.feed(rows.mapPartitionsWithIndex(differ))
+    feed = hvd.spark.feed(rows.mapPartitionsWithIndex(lambda partition, rows: fail_once(partition, rows, True)))
+    assert hvd.spark.run(read, (feed,), num_proc=2) == [list(range(100)), list(range(100, 200))]
+    feed = hvd.spark.feed(rows.mapPartitionsWithIndex(lambda partition, rows: fail_once(partition, rows, False)))
     with pytest.raises(hvd.spark.FeedError, match="partition 1 was computed again, and its rows are not those"):
-        hvd.spark.run(read_epochs, (feed, 1), num_proc=2)
+        hvd.spark.run(read, (feed,), num_proc=2)
 
 
 def test_a_slow_rank_holds_its_tasks_up(session) -> None:
@@ -304,8 +302,10 @@ def test_a_slow_rank_holds_its_tasks_up(session) -> None:
 
 
 def test_feeds_that_cannot_begin_or_go_on(session, monkeypatch) -> None:
-    def fail(_):
-        raise ArithmeticError("bad row")
+    def fail(number: int) -> int:
+        if number == 0:
+            raise ArithmeticError("bad row")
+        return number
 
     context = session.sparkContext
     for data, message in (
@@ -473,7 +473,7 @@ def test_an_elastic_job_goes_on_when_a_task_is_lost(session, tmp_path) -> None:
 
 
 def test_elastic_jobs_that_cannot_begin(session) -> None:
-    with pytest.raises(TimeoutError, match=r"5 of 6 tasks have started in 3 s"):
+    with pytest.raises(TimeoutError, match=r"[45] of 6 tasks have started in 3 s"):
         hvd.spark.run_elastic(count_to, num_proc=6, start_timeout=3)
     with pytest.raises(ValueError, match="4 ranks at least, 2 at the beginning"):
         hvd.spark.run_elastic(count_to, num_proc=2, min_num_proc=4)
@@ -506,7 +506,7 @@ def test_two_executors(session) -> None:
     found = hvd.spark.run(train, num_proc=4, start_timeout=LIMIT_S)
     assert len({executor for executor, _ in found}) == 2
     assert [local_size for _, local_size in found] == [4] * 4
-    with pytest.raises(RankFailedError, match=r"rank \d of 4 \(127.0.0.1\) was lost: ExecutorLostFailure"):
+    with pytest.raises(RankFailedError, match=r"an executor with ranks was lost: .*executor \d exited"):
         hvd.spark.run(kill_the_executor, num_proc=4, start_timeout=LIMIT_S)
 
 

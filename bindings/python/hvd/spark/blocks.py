@@ -118,6 +118,8 @@ def _pickle_some(rows: Iterable[Any]) -> Iterator[bytes]:
 class Rows:
     """Rows that have come, to be taken in batches."""
 
+    copies = True  # of a block's bytes nothing is kept
+
     def __init__(self) -> None:
         self._rows: list[Any] = []
         self._taken = 0
@@ -138,6 +140,8 @@ class Rows:
 
 class Columns:
     """As Rows, for record batches."""
+
+    copies = False
 
     def __init__(self) -> None:
         self._batches: list[Any] = []

@@ -87,14 +87,19 @@ class Connection:
             if sent > 0:
                 parts[0] = memoryview(parts[0])[sent:]
 
-    def receive(self) -> Frame:
+    def receive(self, spare: bytearray | None = None) -> Frame:
+        """spare: becomes the frame's data, if there is room for them."""
         header = bytearray(_HEADER.size)
         if not self._fill(header):
             raise Closed("the other end has closed the connection")
         kind, number, size = _HEADER.unpack(header)
         if size > _LONGEST_FRAME:
             raise ConnectionError(f"a frame of {size} bytes: the other end is not hvd's")
-        data = bytearray(size)
+        if spare is not None and size <= len(spare):
+            data = spare
+            del data[size:]
+        else:
+            data = bytearray(size)
         if size > 0 and not self._fill(data):
             raise ConnectionError("the connection broke within a frame")
         return Frame(kind, data, number)

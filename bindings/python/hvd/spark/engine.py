@@ -27,17 +27,17 @@ class StageError(Exception):
 def active() -> Classic | Connect:
     """The session in which this process works. RuntimeError if there is none."""
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
+    from pyspark.sql.utils import is_remote
 
+    # Of Connect first: a server that was started for this process has a context in it.
+    session = _connect_session() if is_remote() else None
+    if session is not None:
+        return Connect(session)
     context = SparkContext._active_spark_context
     if context is not None:
         return Classic(context)
-    session = _connect_session()
-    if session is not None:
-        return Connect(session)
     raise RuntimeError(
-        "Could not find an active SparkContext: make a session before, SparkSession.builder.getOrCreate() "
-        f"({SparkSession.__module__})"
+        "Could not find an active SparkContext: make a session before, SparkSession.builder.getOrCreate()"
     )
 
 

@@ -32,6 +32,8 @@ _WANT, _START, _FAILED, _CLOSE = range(4)  # between a rank and the driver
 _BEGIN, _RESUME, _BLOCK, _END, _DONE, _RESULTS = range(4, 10)  # between a task and a rank
 
 _SUMMED_BYTES = 4096
+_MOST_SPARES = 8
+_SPARE_BYTES = 1 << 20  # at least: smaller ones are cheap
 _SILENT_ATTEMPT_S = 600.0  # that another attempt of a task waits for an earlier one that is still connected
 
 
@@ -204,6 +206,7 @@ class Receiver:
         self._partitions: dict[int, _Progress] = {}
         self._blocks: deque[Block] = deque()
         self._bytes = 0
+        self._spares: list[bytearray] = []
         self._drops = False  # nobody takes the rest of this epoch
         self.error: str | None = None
         self._is_closed = False  # no further epoch begins
@@ -252,6 +255,17 @@ class Receiver:
                 return None
             raise FeedError(self.error)
 
+    def give_back(self, block: Block) -> None:
+        """Its bytes are not needed any more. Memory that is used again need not be zeroed by the system."""
+        if len(self._spares) < _MOST_SPARES and len(block.data) >= _SPARE_BYTES:
+            self._spares.append(block.data)
+
+    def _spare(self) -> bytearray | None:
+        try:
+            return self._spares.pop()
+        except IndexError:
+            return None
+
     def is_empty(self) -> bool:
         """Whether `take` would wait now."""
         with self._changed:
@@ -278,7 +292,7 @@ class Receiver:
         try:
             has = {"blocks": progress.blocks, "checksum": progress.checksum, "done": progress.done}
             connection.send(_RESUME, json.dumps(has).encode())
-            while (frame := connection.receive()).kind == _BLOCK:
+            while (frame := connection.receive(self._spare())).kind == _BLOCK:
                 self._put(Block(frame.data), begin["epoch"])
                 progress.blocks += 1
                 progress.checksum = frame.number

@@ -182,6 +182,8 @@ class RankFeed:
         try:
             while (block := inlet.receiver.take(epoch)) is not None:
                 pending.add(block.data)
+                if pending.copies:
+                    inlet.receiver.give_back(block)
                 while len(pending) >= (size or 1):
                     yield pending.take(size or len(pending))
             if len(pending) > 0:

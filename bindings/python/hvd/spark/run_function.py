@@ -106,10 +106,14 @@ def run_stage(
         if console is not None:
             console.wait_for_ends(_LAST_LINES_S)
     except engine.StageError as error:
-        if console is None:
-            raise RankFailedError(f"the ranks' stage has failed: {error}") from None
-        outcomes = {rank: pickle.loads(data) for rank, data in dict(console.failures).items()}
-        lost = {rank: f"({where}) was lost: {error}" for rank, where in console.lost()[:1]}
+        failures = {} if console is None else dict(console.failures)
+        outcomes = {rank: pickle.loads(data) for rank, data in failures.items()}
+        is_own = any(one.failure is not None and not one.failure.is_consequence for one in outcomes.values())
+        if "ExecutorLostFailure" in str(error) and not is_own:
+            # Its ranks' processes may live on for seconds; those that Spark kills now are not to blame.
+            raise RankFailedError(f"an executor with ranks was lost: {error}") from None
+        if console is not None:
+            lost = {rank: f"({where}) was lost: {error}" for rank, where in console.lost()[:1]}
         watch.raise_if_late()
         if not outcomes and not lost:
             raise RankFailedError(f"the ranks' stage has failed: {error}") from None
