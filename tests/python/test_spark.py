@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -24,7 +25,7 @@ import horovod.spark
 import horovod.spark.common.backend
 import hvd.spark
 from hvd.exceptions import RankFailedError
-from hvd.spark import engine
+from hvd.spark import channel, engine
 from launching import ROOT
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::FutureWarning")]
@@ -58,6 +59,37 @@ def session():
     yield session
     if SparkSession.getActiveSession() is not None:
         SparkSession.getActiveSession().stop()
+
+
+# ---- connections
+
+
+def test_connections_take_only_those_that_know_the_key() -> None:
+    served = []
+
+    def serve(connection: channel.Connection) -> None:
+        frame = connection.receive()
+        served.append(bytes(frame.data))
+        connection.send(frame.kind + 1, frame.data, b"!", number=frame.number)
+
+    key = channel.new_key()
+    listener = channel.Listener(key, serve, "127.0.0.1")
+    address = channel.Address("127.0.0.1", listener.port)
+    with socket.create_connection(address) as silent, socket.create_connection(address) as noisy:
+        noisy.sendall(os.urandom(200))
+        with pytest.raises(ConnectionError, match="does not answer as hvd does"):
+            channel.connect(address, channel.new_key(), "the driver")
+        data = os.urandom(3 << 20)
+        connection = channel.connect(address, key, "the driver")
+        connection.send(3, data, number=7)
+        assert connection.receive() == (4, data + b"!", 7)
+        with pytest.raises(channel.Closed):
+            connection.receive()
+        silent.close()
+    assert served == [data]
+    listener.close()
+    with pytest.raises(ConnectionError, match=r"the driver cannot be reached at 127.0.0.1:\d+ from "):
+        channel.connect(address, key, "the driver")
 
 
 # ---- run

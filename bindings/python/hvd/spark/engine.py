@@ -63,6 +63,11 @@ class Classic:
     def default_parallelism(self) -> int:
         return int(self.context.defaultParallelism)
 
+    def sql_session(self) -> Any:
+        from pyspark.sql import SparkSession
+
+        return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+
     def require_slots(self, count: int, timeout_s: float) -> None:
         """Raises ValueError if this application will not have so many. Executors that were asked for and have not come
         yet are waited for."""
@@ -150,8 +155,12 @@ class Connect:
     def default_parallelism(self) -> int:
         from pyspark.sql import functions
 
-        rows = self.session.range(0, 1 << 16).select(functions.max(functions.spark_partition_id())).collect()
+        numbers = self.session.range(0, 1 << 16).select(functions.spark_partition_id().alias("number"))
+        rows = numbers.agg(functions.max("number")).collect()
         return int(rows[0][0]) + 1
+
+    def sql_session(self) -> Any:
+        return self.session
 
     def require_slots(self, count: int, timeout_s: float) -> None:
         """Only Spark knows: it tries for ten minutes (spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures)."""

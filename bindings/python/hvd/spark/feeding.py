@@ -266,6 +266,11 @@ class Receiver:
         except IndexError:
             return None
 
+    def is_complete(self) -> bool:
+        """Whether all partitions of this epoch have come."""
+        with self._changed:
+            return all(one.done for one in self._partitions.values())
+
     def is_empty(self) -> bool:
         """Whether `take` would wait now."""
         with self._changed:
@@ -296,10 +301,9 @@ class Receiver:
                 self._put(Block(frame.data), begin["epoch"])
                 progress.blocks += 1
                 progress.checksum = frame.number
-            with self._changed:
-                progress.done = True
-                self._changed.notify_all()
+            # Before the rank may go on, and leave. A task that does not get it tries again, and sends no rows.
             connection.send(_DONE)
+            progress.done = True
         finally:
             with self._changed:
                 progress.is_fed = False
@@ -397,6 +401,9 @@ class Inlet:
     def close(self) -> None:
         self.is_closed = True
         _open.discard(self)
+        if self.receiver.is_complete():
+            with contextlib.suppress(OSError):
+                self._driver.send(_CLOSE)
         self._driver.close()
         self.receiver.close()
 
@@ -419,7 +426,7 @@ class Coordinator:
     Args:
         host: the driver's address as the executors know it.
         wanted: called in a thread once all ranks of a job wait for an epoch.
-        left: called when a rank has gone.
+        left: called when a rank has gone before it had all its rows.
     """
 
     def __init__(self, host: str, wanted: Callable[[], None], left: Callable[[], None]) -> None:
@@ -471,17 +478,20 @@ class Coordinator:
         self._listener.close()
 
     def _serve(self, connection: channel.Connection) -> None:
+        has_all = False
         try:
-            while True:
-                place = json.loads(connection.receive().data)
-                if self._all_wait(place, connection):
+            while not has_all:
+                frame = connection.receive()
+                has_all = frame.kind == _CLOSE
+                if not has_all and self._all_wait(json.loads(frame.data), connection):
                     self._wanted()
         finally:
             with self._changed:
                 was_one = connection in self._connections
                 self._waiting = {rank: one for rank, one in self._waiting.items() if one[1] is not connection}
                 self._connections = [one for one in self._connections if one is not connection]
-            if was_one:
+            if was_one and not has_all:
+                self.fail("a rank has left before it had all its rows")
                 self._left()
 
     def _all_wait(self, place: dict[str, Any], connection: channel.Connection) -> bool:

@@ -58,8 +58,6 @@ def experiments(
         RuntimeError: there is no active session.
         ValueError: arguments that make no sense, or fewer slots than one trial needs.
     """
-    from pyspark.sql import SparkSession
-
     trials = [Trial(number, parameters) for number, parameters in enumerate(_combinations(space))]
     if not trials:
         raise ValueError("the space is empty: there is nothing to try")
@@ -86,8 +84,7 @@ def experiments(
             job.cancel()
             raise
     trials.sort(key=lambda trial: trial.order(maximize))
-    session = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-    return session.createDataFrame(*_table(trials)).coalesce(1)
+    return spark.sql_session().createDataFrame(*_table(trials)).coalesce(1)
 
 
 def _combinations(space: Space) -> list[dict[str, Any]]:
