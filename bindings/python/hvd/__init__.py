@@ -43,7 +43,7 @@ from hvd.progress import tqdm
 from hvd.reduce_op import Adasum, Average, Max, Min, Product, Sum
 
 if TYPE_CHECKING:
-    from hvd import ps
+    from hvd import data, ps
     from hvd.objects import allgather_object, broadcast_object
     from hvd.run_function import run
 
@@ -51,7 +51,13 @@ __version__: str = _native.version()
 
 
 # What brings along more than most scripts need: pickling, starting processes, NumPy.
-_LATE = {"allgather_object": "objects", "broadcast_object": "objects", "run": "run_function", "ps": "ps"}
+_LATE = {
+    "allgather_object": "objects",
+    "broadcast_object": "objects",
+    "run": "run_function",
+    "ps": "ps",
+    "data": "data",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -84,6 +90,7 @@ __all__ = [
     "broadcast",
     "broadcast_async",
     "broadcast_object",
+    "data",
     "global_process_set",
     "grouped_allgather",
     "grouped_allgather_async",

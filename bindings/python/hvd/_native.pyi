@@ -31,6 +31,9 @@ UINT32: int
 UINT64: int
 
 def version() -> str: ...
+def crc32c(data: bytes | memoryview) -> int:
+    """Of contiguous bytes, as in TFRecord files (there it is masked)."""
+
 def environment_documentation() -> str: ...
 def init() -> None: ...
 def init_standby(joined: Callable[[], None], /) -> None:

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "bindings/python/native/array.h"
+#include "bindings/python/native/checksum.h"
 #include "bindings/python/native/operation.h"
 #include "bindings/python/native/process.h"
 #include "bindings/python/native/tables.h"
@@ -88,6 +89,14 @@ void stop_timeline() {
 
 void define_process(py::module_& m) {
   m.def("version", hvd_version);
+  m.def(
+      "crc32c",
+      [](const py::buffer& data) {
+        const py::buffer_info info = data.request();
+        const py::gil_scoped_release released;
+        return crc32c({static_cast<const char*>(info.ptr), static_cast<std::size_t>(info.size * info.itemsize)});
+      },
+      py::arg("data"));
   m.def("environment_documentation", hvd_environment_documentation);
   m.def("init", init);
   m.def("init_standby", init_standby);

@@ -1,0 +1,74 @@
+"""The files of a data set, on a local file system or on one that fsspec knows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Union
+
+Source = Union[str, "os.PathLike[str]", Sequence[Union[str, "os.PathLike[str]"]]]
+
+
+@dataclass(frozen=True)
+class Files:
+    """Attributes:
+    paths: sorted, as `filesystem` takes them.
+    names: of the files, relative to the folder that was given: alike on hosts that mount it in different places.
+    filesystem: fsspec's; None: the local one.
+    """
+
+    paths: list[str]
+    names: list[str]
+    filesystem: Any = None
+
+    def open(self, index: int) -> IO[bytes]:
+        path = self.paths[index]
+        if self.filesystem is None:
+            return open(path, "rb")
+        opened: IO[bytes] = self.filesystem.open(path, "rb")
+        return opened
+
+
+def found(source: Source, storage_options: Mapping[str, Any] | None = None) -> Files:
+    """The files of a folder and those below it, or of a list of files and folders. Names that begin with "_" or "." are
+    passed over, as Spark and Hive do: they say something of the others.
+
+    Args:
+        source: paths, or URLs for fsspec: all of one file system.
+
+    Raises:
+        FileNotFoundError: a path that is not there, or no file in all of them.
+        ImportError: URLs, and fsspec or what it needs is not installed.
+    """
+    sources = [os.fspath(source)] if isinstance(source, (str, os.PathLike)) else [os.fspath(each) for each in source]
+    filesystem = None
+    if any("://" in each for each in sources):
+        try:
+            import fsspec  # type: ignore[import-untyped]
+        except ImportError:
+            raise ImportError(f"{sources[0]} needs fsspec: pip install fsspec") from None
+        filesystem = fsspec.core.url_to_fs(sources[0], **(storage_options or {}))[0]
+        sources = [filesystem._strip_protocol(each) for each in sources]
+    else:
+        sources = [os.path.abspath(each) for each in sources]
+    pairs = [pair for each in sources for pair in _below(each, filesystem)]
+    if not pairs:
+        raise FileNotFoundError(f"there are no files in {', '.join(sources)}")
+    return Files([path for path, _ in pairs], [name for _, name in pairs], filesystem)
+
+
+def _below(path: str, filesystem: Any) -> list[tuple[str, str]]:
+    """Path and name of a file, or of those of a folder."""
+    if filesystem is not None:
+        is_file, is_folder = filesystem.isfile(path), filesystem.isdir(path)
+        every = filesystem.find(path) if is_folder else []
+    else:
+        is_file, is_folder = os.path.isfile(path), os.path.isdir(path)
+        every = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+    if is_file:
+        return [(path, os.path.basename(path))]
+    if not is_folder:
+        raise FileNotFoundError(f"{path} is not there")
+    relative = sorted((each[len(path.rstrip("/")) + 1 :], each) for each in every)
+    return [(each, name) for name, each in relative if not any(part[0] in "_." for part in name.split("/") if part)]
