@@ -49,7 +49,7 @@ class Training:
         self.optimizer.step()
 
     def rates(self, batches) -> tuple[float, float]:
-        """From the second step to the last: steps per second, and the share of the time that went by until batches came."""
+        """From the second step to the last: steps per second, and the share of the time that was spent waiting."""
         steps, begin, stepping = 0, 0.0, 0.0
         for batch in batches:
             step_begin = time.perf_counter()

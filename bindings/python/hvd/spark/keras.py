@@ -1,0 +1,286 @@
+"""Spark ML estimators for Keras 3: `KerasEstimator`, and its `KerasModel`."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import keras
+import numpy as np
+
+from hvd.spark.estimator import HvdEstimator, HvdModel, Predict
+from hvd.spark.params import with_params
+from hvd.spark.training import Columns, Work, endless, gpu_of_this_rank
+
+__all__ = ["KerasEstimator", "KerasModel"]
+
+
+@with_params(
+    custom_objects="what Keras does not know, by name",
+    checkpoint_callback="a callback for rank 0, besides the checkpoint in the store",
+    tensorflow_dataset_prefetch_buffer_size="without effect: hvd.data prefetches",
+)
+class KerasEstimator(HvdEstimator):
+    """Trains a Keras model, on whichever backend Keras runs; see `HvdEstimator`.
+
+    The features come in the order of feature_cols, in the shapes of the model's inputs. Without optimizer and
+    loss, it takes those that the model was compiled with. A learning rate that is a schedule is not multiplied by the
+    number of ranks. transformation_fn gets a batch as a pandas.DataFrame.
+    """
+
+    _prefix = "keras"
+    _uneven = "repeat"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        **HvdEstimator.defaults,
+        "custom_objects": {},
+        "checkpoint_callback": None,
+        "tensorflow_dataset_prefetch_buffer_size": 0,
+        "backend_env": {"LIBHDFS_OPTS": "-Xms2048m -Xmx2048m"},
+    }
+
+    def _check(self) -> None:
+        super()._check()
+        if not self.getLoss() and not self.getModel().compiled:
+            raise ValueError("KerasEstimator needs the param loss, or a model that is compiled")
+
+    def _training(self) -> tuple[Callable[..., Any], Sequence[Any]]:
+        names = "loss loss_weights metrics callbacks checkpoint_callback label_shapes transformation_fn"
+        settings = {name: self.getOrDefault(name) for name in f"{names} gradient_compression custom_objects".split()}
+        optimizer = self.getOptimizer() or getattr(self.getModel(), "optimizer", None) or "rmsprop"
+        settings["optimizer"] = keras.optimizers.serialize(keras.optimizers.get(optimizer))
+        return _train, (to_bytes(self.getModel()), settings)
+
+    def _trained(self, work: Work, result: Any) -> KerasModel:
+        history, content = result
+        return KerasModel(
+            history=history,
+            model=from_bytes(content, self.getCustomObjects()),
+            custom_objects=self.getCustomObjects(),
+            feature_columns=list(work.features),
+            label_columns=list(work.labels),
+            run_id=work.run_id,
+        )
+
+
+@with_params(custom_objects="what Keras does not know, by name")
+class KerasModel(HvdModel):
+    """A model that KerasEstimator has trained; see `HvdModel`. history: as of `keras.callbacks.History`."""
+
+    defaults: ClassVar[Mapping[str, Any]] = {**HvdModel.defaults, "custom_objects": {}}
+
+    def _loader(self) -> Callable[[], Predict]:
+        return _Loader(to_bytes(self.getModel()), self.getCustomObjects())
+
+
+class _Loader:
+    def __init__(self, content: bytes, custom_objects: Mapping[str, Any]) -> None:
+        self._content, self._custom_objects = content, custom_objects
+
+    def __call__(self) -> Predict:
+        model = from_bytes(self._content, self._custom_objects, compile=False)
+
+        def predict(features: Sequence[Any]) -> Sequence[Any]:
+            inputs = _shaped(features, _shapes(model, "input_shape"))
+            found = model.predict_on_batch(inputs if len(inputs) > 1 else inputs[0])
+            return [np.asarray(output) for output in _as_list(found)]
+
+        return predict
+
+
+def to_bytes(model: Any) -> bytes:
+    """A model as a file of Keras's format."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.keras")
+        model.save(path)
+        with open(path, "rb") as file:
+            return file.read()
+
+
+def from_bytes(content: bytes, custom_objects: Mapping[str, Any], **options: Any) -> Any:
+    with _as_file(content) as path:
+        return keras.models.load_model(path, custom_objects=dict(custom_objects), **options)
+
+
+class _as_file:
+    def __init__(self, content: bytes) -> None:
+        self._content, self._folder = content, tempfile.TemporaryDirectory()
+
+    def __enter__(self) -> str:
+        path = os.path.join(self._folder.name, "model.keras")
+        with open(path, "wb") as file:
+            file.write(self._content)
+        return path
+
+    def __exit__(self, *_: Any) -> None:
+        self._folder.cleanup()
+
+
+def _train(work: Work, content: bytes, settings: Mapping[str, Any]) -> tuple[dict[str, Any], bytes] | None:
+    """On a rank. Rank 0 returns the history and the model."""
+    import hvd.keras as hvd
+
+    hvd.init()
+    if work.seed is not None:
+        keras.utils.set_random_seed(work.seed)
+    _choose_gpu(work)
+    model = _compiled(work, content, settings)
+    train, val = work.train_reader(), work.val_reader()
+    batches = _Batches(model, work, settings)
+    validation: dict[str, Any] = {}
+    if val is not None:
+        validation["validation_data"] = endless(lambda: val.batches(batches.converted))
+        validation["validation_steps"] = work.val_steps or len(val)
+    history = model.fit(
+        endless(lambda: train.batches(batches.converted)),
+        steps_per_epoch=work.train_steps or len(train),
+        epochs=work.epochs,
+        verbose=(2 if work.verbose else 0) if hvd.rank() == 0 else 0,
+        callbacks=_callbacks(work, settings),
+        **validation,
+    )
+    if hvd.rank() != 0:
+        return None
+    found = {name: [float(value) for value in values] for name, values in history.history.items()}
+    return found, _with_rate_of_one(model)
+
+
+def _choose_gpu(work: Work) -> None:
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        found = tf.config.list_physical_devices("GPU")
+        gpu = gpu_of_this_rank(work.use_gpu, len(found))
+        tf.config.set_visible_devices([] if gpu is None else found[gpu], "GPU")
+    elif backend == "torch":
+        import torch
+
+        gpu = gpu_of_this_rank(work.use_gpu, torch.cuda.device_count())
+        if gpu is not None:
+            torch.cuda.set_device(gpu)
+
+
+def _compiled(work: Work, content: bytes, settings: Mapping[str, Any]) -> Any:
+    """The model, or that of the run's checkpoint, with a distributed optimizer."""
+    import hvd.keras as hvd
+    from hvd.keras.callbacks import learning_rate_of, set_learning_rate
+
+    saved = work.checkpoint()
+    model = from_bytes(saved or content, settings["custom_objects"])
+    if saved:
+        optimizer = model.optimizer
+    else:
+        optimizer = keras.optimizers.deserialize(settings["optimizer"], custom_objects=settings["custom_objects"])
+    optimizer = hvd.DistributedOptimizer(
+        optimizer, compression=settings["gradient_compression"] or hvd.Compression.none
+    )
+    if not _has_schedule(optimizer):
+        set_learning_rate(optimizer, learning_rate_of(optimizer) * hvd.size())
+    was_compiled = model.compiled and not settings["loss"]
+    model.compile(
+        optimizer=optimizer,
+        loss=model.loss if was_compiled else settings["loss"],
+        loss_weights=settings["loss_weights"],
+        metrics=settings["metrics"] or None,
+    )
+    return model
+
+
+def _has_schedule(optimizer: Any) -> bool:
+    return isinstance(getattr(optimizer, "_learning_rate", None), keras.optimizers.schedules.LearningRateSchedule)
+
+
+def _callbacks(work: Work, settings: Mapping[str, Any]) -> list[Any]:
+    """hvd's first; the checkpoint last, on rank 0."""
+    import hvd.keras as hvd
+
+    found = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
+    found += settings["callbacks"] or []
+    if hvd.rank() == 0:
+        found += [settings["checkpoint_callback"]] if settings["checkpoint_callback"] else []
+        found.append(_Checkpoint(work))
+    return found
+
+
+class _Checkpoint(keras.callbacks.Callback):
+    def __init__(self, work: Work) -> None:
+        super().__init__()
+        self._work = work
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._work.save(lambda: _with_rate_of_one(self.model))
+
+
+def _with_rate_of_one(model: Any) -> bytes:
+    """The model, with the learning rate of one rank."""
+    import hvd.keras as hvd
+    from hvd.keras.callbacks import learning_rate_of, set_learning_rate
+
+    if _has_schedule(model.optimizer):
+        return to_bytes(model)
+    rate = learning_rate_of(model.optimizer)
+    set_learning_rate(model.optimizer, rate / hvd.size())
+    try:
+        return to_bytes(model)
+    finally:
+        set_learning_rate(model.optimizer, rate)
+
+
+class _Batches:
+    """Makes of columns what `fit` takes: inputs, labels, and weights if there are any."""
+
+    def __init__(self, model: Any, work: Work, settings: Mapping[str, Any]) -> None:
+        self._work, self._settings = work, settings
+        self._inputs = _shapes(model, "input_shape")
+        self._outputs = settings["label_shapes"] or _shapes(model, "output_shape")
+
+    def converted(self, columns: Columns) -> tuple[Any, ...]:
+        columns = _transformed(columns, self._settings["transformation_fn"])
+        inputs = _shaped([columns[name] for name in self._work.features], self._inputs)
+        labels = _shaped([columns[name] for name in self._work.labels], self._outputs)
+        found = (_alone(inputs), _alone(labels))
+        return (*found, columns[self._work.weight]) if self._work.weight else found
+
+
+def _transformed(columns: Columns, transform: Callable[[Any], Any] | None) -> Columns:
+    if transform is None:
+        return columns
+    import pandas  # type: ignore[import-untyped]
+
+    frame = pandas.DataFrame({name: list(values) if values.ndim > 1 else values for name, values in columns.items()})
+    made = transform(frame)
+    arrays = {name: made[name].to_numpy() for name in made}
+    return {name: np.stack(values) if values.dtype == object else values for name, values in arrays.items()}
+
+
+def _shapes(model: Any, attribute: str) -> list[Any] | None:
+    """Of each input or output; None if the model does not know them yet."""
+    found = getattr(model, attribute, None)
+    if found is None:
+        return None
+    if isinstance(found, dict):
+        return list(found.values())
+    return list(found) if found and isinstance(found[0], (list, tuple)) else [found]
+
+
+def _shaped(values: Sequence[Any], shapes: Sequence[Any] | None) -> list[Any]:
+    """In these shapes, where the numbers are as many: a class number stays what it is."""
+    if shapes is None or len(shapes) != len(values):
+        return list(values)
+    return [_in_shape(value, tuple(shape[1:])) for value, shape in zip(values, shapes)]
+
+
+def _in_shape(value: Any, per_row: tuple[Any, ...]) -> Any:
+    if None in per_row or -1 in per_row or int(np.prod(per_row)) != int(np.prod(value.shape[1:])):
+        return value
+    return value.reshape(len(value), *per_row)
+
+
+def _alone(values: list[Any]) -> Any:
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]

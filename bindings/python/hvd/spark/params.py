@@ -1,0 +1,191 @@
+"""The params of estimators and models, as Spark ML has them: with setX, getX, defaults, and a form to be saved in."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import cloudpickle
+from pyspark.ml.param import Param, Params
+from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable, MLReader, MLWritable, MLWriter
+
+C = TypeVar("C", bound=type)
+
+_NOT_SAVED = ("store", "backend")
+
+
+def with_params(**docs: str) -> Callable[[C], C]:
+    """Gives a class of params a Param, a setter and a getter for each name: `setNumProc`, `getNumProc` for num_proc."""
+
+    def add(cls: C) -> C:
+        for name, doc in docs.items():
+            camel = "".join(part.capitalize() for part in name.split("_"))
+            setattr(cls, name, Param(Params._dummy(), name, doc))
+            setattr(cls, f"set{camel}", _setter(name))
+            setattr(cls, f"get{camel}", _getter(name))
+        return cls
+
+    return add
+
+
+def _setter(name: str) -> Callable[[Any, Any], Any]:
+    def set_param(self: Any, value: Any) -> Any:
+        return self._set(**{name: value})
+
+    return set_param
+
+
+def _getter(name: str) -> Callable[[Any], Any]:
+    def get_param(self: Any) -> Any:
+        return self.getOrDefault(name)
+
+    return get_param
+
+
+class SavedParams(Params, MLWritable, MLReadable[Any]):
+    """Params that are written as pickles, since models and functions are among them: load only what you trust. Store
+    and backend are not saved."""
+
+    defaults: ClassVar[Mapping[str, Any]] = {}
+
+    if TYPE_CHECKING:  # what with_params adds
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__()
+        self._setDefault(**self.defaults)
+        self.setParams(**given)
+
+    def setParams(self, **given: Any) -> Any:
+        if unknown := [name for name in given if not self.hasParam(name)]:
+            raise TypeError(f"{type(self).__name__} has no param {', '.join(unknown)}")
+        return self._set(**{name: value for name, value in given.items() if value is not None})
+
+    def write(self) -> MLWriter:
+        return _Writer(self)
+
+    @classmethod
+    def read(cls) -> MLReader[Any]:
+        return _Reader(cls)
+
+
+class _Writer(MLWriter):
+    def __init__(self, instance: Any) -> None:
+        super().__init__()
+        self._instance = instance
+
+    def saveImpl(self, path: str) -> None:
+        values = {param.name: value for param, value in self._instance._paramMap.items()}
+        values = {name: _encoded(value) for name, value in values.items() if name not in _NOT_SAVED}
+        plain = self._instance.copy()
+        plain._defaultParamMap = {}  # the class has them, and JSON has not all of their types
+        DefaultParamsWriter.saveMetadata(plain, path, self.sparkSession, paramMap=values)
+
+
+class _Reader(MLReader[Any]):
+    def __init__(self, cls: Any) -> None:
+        super().__init__()
+        self._class = cls
+
+    def load(self, path: str) -> Any:
+        metadata = DefaultParamsReader.loadMetadata(path, self.sparkSession)
+        instance = self._class()
+        instance._resetUid(metadata["uid"])
+        return instance._set(**{name: _decoded(value) for name, value in metadata["paramMap"].items()})
+
+
+def _without_value(names: str) -> dict[str, None]:
+    return dict.fromkeys(names.split())
+
+
+def _encoded(value: Any) -> str:
+    return base64.b64encode(cloudpickle.dumps(value)).decode()
+
+
+def _decoded(text: str) -> Any:
+    return cloudpickle.loads(base64.b64decode(text))
+
+
+@with_params(
+    num_proc="number of ranks; or else give a backend",
+    backend="what runs a function on the ranks: anything with run(fn, args, kwargs, env) and num_processes()",
+    store="where data and checkpoints are kept",
+    model="the model to train",
+    optimizer="the optimizer; its learning rate is that of one rank",
+    loss="the loss",
+    loss_weights="of each label",
+    metrics="what is computed beside the loss",
+    feature_cols="columns that the model takes",
+    label_cols="columns that the loss takes",
+    sample_weight_col="a column with the weight of each row in the loss",
+    continuous_cols="without effect",
+    categorical_cols="without effect",
+    label_shapes="of each label, with -1 for the rows",
+    input_shapes="of each feature, with -1 for the rows",
+    validation="the ratio of rows for validation, or the column that is positive in those",
+    batch_size="rows of one rank",
+    val_batch_size="the same in validation",
+    epochs="how many",
+    verbose="0: silent",
+    callbacks="the framework's",
+    random_seed="of the framework and of the order of rows",
+    run_id="the name of the run in the store; one that has a checkpoint goes on from it",
+    shuffle="whether rows come in another order in each epoch",
+    shuffle_buffer_size="without effect: rows of several row groups are mixed",
+    partitions_per_process="files that are written, by rank",
+    train_steps_per_epoch="instead of as many as there are batches",
+    validation_steps_per_epoch="instead of as many as there are batches",
+    transformation_fn="what is done to the rows that are read",
+    train_reader_num_workers="without effect",
+    val_reader_num_workers="without effect",
+    reader_pool_type="without effect",
+    inmemory_cache_all="without effect: files are in the page cache",
+    gradient_compression="one of hvd.Compression",
+    compress_sparse_cols="without effect: sparse vectors are written densely",
+    use_gpu="whether ranks use GPUs if they have some",
+    mp_start_method="without effect",
+    backend_env="variables for the ranks",
+)
+class EstimatorParams(SavedParams):
+    """What the estimators of all frameworks have."""
+
+    defaults: ClassVar[Mapping[str, Any]] = {
+        **_without_value(
+            "num_proc backend store model optimizer loss loss_weights feature_cols label_cols sample_weight_col "
+            "continuous_cols categorical_cols label_shapes input_shapes validation val_batch_size random_seed run_id "
+            "shuffle_buffer_size train_steps_per_epoch validation_steps_per_epoch transformation_fn "
+            "gradient_compression mp_start_method"
+        ),
+        "metrics": [],
+        "batch_size": 32,
+        "epochs": 1,
+        "verbose": 1,
+        "callbacks": [],
+        "shuffle": True,
+        "partitions_per_process": 10,
+        "train_reader_num_workers": 2,
+        "val_reader_num_workers": 2,
+        "reader_pool_type": "thread",
+        "inmemory_cache_all": False,
+        "compress_sparse_cols": False,
+        "use_gpu": True,
+        "backend_env": {},
+    }
+
+
+@with_params(
+    history="of the losses and metrics",
+    model="the trained model",
+    feature_columns="that the model takes",
+    label_columns="that it was trained on",
+    output_cols="the columns that transform adds; by default label__output for each label",
+    run_id="of the run that trained it",
+)
+class ModelParams(SavedParams):
+    """What the models of all frameworks have."""
+
+    defaults: ClassVar[Mapping[str, Any]] = _without_value(
+        "history model feature_columns label_columns output_cols run_id"
+    )

@@ -1,0 +1,250 @@
+"""The estimators of horovod.spark in Spark ML pipelines, and their stores, with the real PySpark on two ranks."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import cloudpickle
+import numpy as np
+import pytest
+
+os.environ["PYSPARK_PYTHON"] = sys.executable  # of the executors' processes
+
+import pyspark
+import torch
+from pyspark.ml import Pipeline, PipelineModel
+from pyspark.ml.feature import VectorAssembler
+from pyspark.sql import SparkSession
+
+from horovod.spark.common.store import DBFSLocalStore, FilesystemStore, HDFSStore, LocalStore, Store
+from hvd.spark import frames
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::FutureWarning")]
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+pyspark.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+WEIGHTS = np.array([1.0, 2.0, -1.0])
+ROWS = 100
+
+
+@pytest.fixture(scope="module")
+def session():
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+    }
+    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def frame(session):
+    """y is a linear function of a, b and c; every fifth row is for validation, and the rows of weight 0 are wrong."""
+    inputs = np.random.default_rng(0).normal(size=(ROWS, 3))
+    rows = [
+        (*map(float, x), float(x @ WEIGHTS) + (50.0 if i % 7 == 3 else 0.0), i % 5 == 0, float(i % 7 != 3), i)
+        for i, x in enumerate(inputs)
+    ]
+    return session.createDataFrame(rows, ["a", "b", "c", "y", "held", "weight", "number"]).repartition(2)
+
+
+assembler = VectorAssembler(inputCols=["a", "b", "c"], outputCol="x")
+
+
+def error(predictions) -> float:
+    """Of the rows that are right."""
+    rows = [row for row in predictions.collect() if row["weight"]]
+    return max(abs(row["y"] - row["y__output"]) for row in rows)
+
+
+def torch_estimator(store, **params):
+    from horovod.spark.torch import TorchEstimator
+
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 1)
+    return TorchEstimator(
+        **{
+            "num_proc": 2,
+            "store": store,
+            "model": model,
+            "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+            "loss": torch.nn.functional.mse_loss,
+            "feature_cols": ["x"],
+            "label_cols": ["y"],
+            "sample_weight_col": "weight",
+            "input_shapes": [[-1, 3]],
+            "batch_size": 8,
+            "verbose": 0,
+            **params,
+        }
+    )
+
+
+def test_torch(session, frame, tmp_path) -> None:
+    store = Store.create(str(tmp_path))
+    metrics = [torch.nn.functional.l1_loss]
+    estimator = torch_estimator(store, validation="held", epochs=4, run_id="one", metrics=metrics)
+    pipeline = Pipeline(stages=[assembler, estimator]).fit(frame)
+    model = pipeline.stages[-1]
+    history = model.getHistory()
+    assert [entry["epoch"] for entry in history] == [0, 1, 2, 3]
+    assert history[-1]["validation"]["loss"] < history[0]["train"]["loss"]
+    assert len(history[0]["train"]["all_metrics"]) == 1
+    assert model.optimizer.name == "optimizer" and model.getOptimizer().param_groups[0]["lr"] == pytest.approx(0.1)
+    predictions = pipeline.transform(frame)
+    assert predictions.columns[-2:] == ["x", "y__output"] and predictions.count() == ROWS
+    before = error(predictions)
+
+    # The same run goes on from its checkpoint.
+    resumed = torch_estimator(store, epochs=4, run_id="one").fit(assembler.transform(frame))
+    assert [entry["epoch"] for entry in resumed.getHistory()] == [4, 5, 6, 7]
+    assert error(resumed.transform(assembler.transform(frame))) < min(before, 0.5)
+    pipeline.write().overwrite().save(str(tmp_path / "saved"))
+    loaded = PipelineModel.load(str(tmp_path / "saved"))
+    assert error(loaded.transform(frame)) == pytest.approx(before, rel=1e-5)
+
+
+def test_keras(session, frame, tmp_path) -> None:
+    import keras
+
+    from horovod.spark.keras import KerasEstimator
+
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    estimator = KerasEstimator(
+        num_proc=2,
+        store=LocalStore(str(tmp_path)),
+        model=model,
+        optimizer=keras.optimizers.SGD(0.05),
+        loss="mse",
+        metrics=["mae"],
+        feature_cols=["x"],
+        label_cols=["y"],
+        sample_weight_col="weight",
+        validation=0.2,
+        batch_size=8,
+        epochs=4,
+        verbose=0,
+    ).setRunId("two")
+    assert estimator.getRunId() == "two" and estimator.getEpochs() == 4
+    rows = assembler.transform(frame)
+    trained = estimator.fit(rows)
+    history = trained.getHistory()
+    assert len(history["loss"]) == 4 and history["val_loss"][-1] < history["loss"][0] and "mae" in history
+    assert float(trained.getModel().optimizer.learning_rate) == pytest.approx(0.05)
+    before = error(trained.transform(rows))
+    resumed = estimator.fit(rows)
+    assert error(resumed.setOutputCols(["y__output"]).transform(rows)) < min(before, 0.5)
+
+
+def test_lightning(session, frame, tmp_path) -> None:
+    import lightning
+
+    from horovod.spark.lightning import TorchEstimator
+
+    class Linear(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.layer(x)
+
+        def training_step(self, batch, _):
+            loss = self._loss(batch)
+            self.log("loss", loss, on_step=False, on_epoch=True)
+            return loss
+
+        def validation_step(self, batch, _):
+            self.log("val_loss", self._loss(batch))
+
+        def _loss(self, batch):
+            return torch.nn.functional.mse_loss(self(batch["x"])[:, 0], batch["a"])
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    rows = assembler.transform(frame)
+    store = Store.create(str(tmp_path))
+    estimator = TorchEstimator(
+        num_proc=2, store=store, model=Linear(), feature_cols=["x"], label_cols=["a"], validation=0.2, batch_size=8,
+        epochs=3, verbose=0, input_shapes=[[-1, 3]], run_id="three",
+    )  # fmt: skip
+    trained = estimator.fit(rows)
+    history = trained.getHistory()
+    assert len(history) == 3 and history[-1]["val_loss"] < history[0]["val_loss"]
+    assert store.exists(store.get_checkpoint_path("three"))
+    predictions = trained.transform(rows).collect()
+    assert all(abs(row["a"] - row["a__output"][0]) < 0.5 and len(row["a__output"]) == 2 for row in predictions)
+
+
+def test_wrong_params(session, frame, tmp_path) -> None:
+    store = Store.create(str(tmp_path))
+    rows = assembler.transform(frame)
+    with pytest.raises(TypeError, match="TorchEstimator has no param colour"):
+        torch_estimator(store, colour="red")
+    with pytest.raises(ValueError, match="TorchEstimator needs the params label_cols"):
+        torch_estimator(store, label_cols=[]).fit(rows)
+    with pytest.raises(ValueError, match="no column tree: the frame has a, b, c"):
+        torch_estimator(store, feature_cols=["tree"]).fit(rows)
+    with pytest.raises(ValueError, match=r"validation is 1\.5: a ratio between 0 and 1"):
+        torch_estimator(store, validation=1.5).fit(rows)
+    with pytest.raises(ValueError, match=r"there are 1 rows to train on .*, fewer than the 2 ranks"):
+        torch_estimator(store).fit(rows.filter("number = 4"))
+    with pytest.raises(FileNotFoundError, match="is not there"):
+        torch_estimator(store).fit_on_parquet(dataset_idx=77)
+
+
+def test_stores(tmp_path) -> None:
+    store = Store.create(str(tmp_path / "store"))
+    assert type(store) is FilesystemStore
+    assert store.get_train_data_path(3) == f"file://{tmp_path}/store/intermediate_train_data.3"
+    path = store.get_checkpoint_path("run")
+    assert path == f"file://{tmp_path}/store/runs/run/checkpoint" and store.read_checkpoint("run") is None
+    store.write(path, b"content")
+    assert store.exists(path) and store.read(path) == store.read_checkpoint("run") == b"content"
+    assert os.listdir(tmp_path / "store" / "runs" / "run") == ["checkpoint"]
+    with store.data_index() as first, store.data_index() as second:
+        assert (first, second) == (0, 1)
+    with store.data_index() as again:
+        assert again == 0
+    assert Store.create("memory://bucket/store").get_val_data_path() == "memory://bucket/store/intermediate_val_data"
+    hdfs = Store.create("hdfs://name:8020/store")
+    assert type(hdfs) is HDFSStore and hdfs.get_runs_path() == "hdfs://name:8020/store/runs"
+    assert HDFSStore("/store", "name", 8020).get_runs_path() == "hdfs://name:8020/store/runs"
+    dbfs = Store.create("/dbfs/store")
+    assert type(dbfs) is DBFSLocalStore and dbfs.get_checkpoint_path("run") == "dbfs:/store/runs/run/checkpoint.tf"
+    assert dbfs.readable(dbfs.get_train_data_path()) == "file:///dbfs/store/intermediate_train_data"
+
+
+def test_vectors_in_arrow() -> None:
+    import pyarrow as pa
+
+    values = np.arange(6.0).reshape(3, 2)
+    np.testing.assert_array_equal(frames.to_numpy(frames.vectors(values), "x"), values)
+    sparse = {"type": 0, "size": 3, "indices": [1], "values": [5.0]}
+    np.testing.assert_array_equal(frames.to_numpy(pa.array([sparse]), "x"), [[0.0, 5.0, 0.0]])
+
+
+def test_only_some_ranks_have_a_gpu(monkeypatch) -> None:
+    import hvd
+    from hvd.spark import training
+
+    hvd.init()
+    try:
+        assert training.gpu_of_this_rank(True, 0) is None and training.gpu_of_this_rank(False, 4) is None
+        assert training.gpu_of_this_rank(True, 4) == 0
+        monkeypatch.setattr(training, "get_available_devices", lambda: ["2"])
+        assert training.gpu_of_this_rank(True, 4) == 2
+        monkeypatch.setattr("hvd.objects.allgather_object", lambda *_, **__: [True, False])
+        with pytest.raises(ValueError, match="ranks 1 have no GPU, and the others have"):
+            training.gpu_of_this_rank(True, 4)
+    finally:
+        hvd.shutdown()
