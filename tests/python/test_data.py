@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
+import sys
 import threading
 import time
 
@@ -17,6 +19,7 @@ from hvd import _native
 from hvd.data import prefetch
 from hvd.data.division import Division, Group, Order
 from hvd.data.tfrecord_files import masked_crc
+from launching import PROGRAMS, hvdrun, run_command
 
 ROWS = 101
 
@@ -253,12 +256,25 @@ def test_tfrecord(tmp_path, monkeypatch):
 def test_torch(tmp_path):
     import torch
 
+    import hvd.torch.elastic
+
     reader = hvd.data.parquet(write_parquet(tmp_path), 4)
     data = reader.torch()
     batches = list(torch.utils.data.DataLoader(data, batch_size=None))
     assert len(batches) == len(data) == 26 and batches[0]["x"].shape == (4, 2)
     assert sorted(ids(batches)) == list(range(ROWS)) and isinstance(batches[0]["name"], list)
     assert data.state_dict() == {"epoch": 1, "remaining": None}
+    state = hvd.torch.elastic.TorchState(reader=reader)
+    rows = []
+    for number, batch in enumerate(data):
+        if number == 4:
+            break
+        rows += ids([batch])
+        if number == 2:
+            state.save()
+            rows_at_save = list(rows)
+    state.restore()
+    assert sorted(rows_at_save + ids(data)) == list(range(ROWS))
     with pytest.raises(RuntimeError, match="num_workers=0"):
         next(iter(torch.utils.data.DataLoader(data, batch_size=None, num_workers=1)))
 
@@ -335,3 +351,13 @@ def test_ranks_that_do_not_agree(folder, ranks):
     hvd.barrier()
     with pytest.raises(ValueError, match=r"broken\.tfrecord has no record at byte 0"):
         len(hvd.data.tfrecord(folder / "broken.tfrecord", 4))
+
+
+def test_an_elastic_job_reads_each_row_once(tmp_path):
+    options = ["-np", "3", "--min-np", "2", "--max-np", "3", "--cooldown-range", "100,100"]
+    program = [sys.executable, str(PROGRAMS / "reads_elastically.py"), write_parquet(tmp_path), "3"]
+    job = run_command([hvdrun(), *options, *program], limit_s=120)
+    found = re.search(r"(\d+) rows, (\d+) twice, with \[2, 3\] ranks", job.output)
+    assert job.returncode == 0 and found, job.output
+    assert int(found[1]) == 2 * ROWS, "rows are missing"
+    assert int(found[2]) < 2 * 3, "more were read twice than an epoch's end repeats"

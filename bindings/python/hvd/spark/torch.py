@@ -26,10 +26,10 @@ __all__ = ["TorchEstimator", "TorchModel"]
 class TorchEstimator(HvdEstimator):
     """Trains a torch.nn.Module; see `HvdEstimator`.
 
-    The model is called with the tensors of feature_cols, of input_shapes if they are given; floating-point columns come
-    in the type of its parameters. loss is a function or module of (output, label), or a list of one for each
-    label; with sample_weight_col it takes `reduction="none"` besides. A label with as many numbers as the output gets the output's
-    shape. metrics are functions of (output, label). transformation_fn gets a row as a dictionary.
+    The model is called with the tensors of feature_cols, of input_shapes if they are given; floating-point columns
+    come in the type of its parameters. loss is a function or module of (output, label), or a list of one for each
+    label; with sample_weight_col it takes `reduction="none"` besides. A label with as many numbers as the output gets
+    the output's shape. metrics are functions of (output, label). transformation_fn gets a row as a dictionary.
     """
 
     _prefix = "pytorch"
