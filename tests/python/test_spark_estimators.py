@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 
 import cloudpickle
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from horovod.spark.common.store import DBFSLocalStore, FilesystemStore, HDFSStore, LocalStore, Store
 from hvd.spark import frames
+from launching import ROOT
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::FutureWarning")]
 
@@ -185,6 +187,12 @@ def test_lightning(frame, assembler, tmp_path) -> None:
     assert store.exists(store.get_checkpoint_path("three"))
     predictions = trained.transform(rows).collect()
     assert all(abs(row["a"] - row["a__output"][0]) < 0.5 and len(row["a__output"]) == 2 for row in predictions)
+
+
+def test_the_example(session, tmp_path) -> None:
+    """Without its own session; a random choice is right once in ten."""
+    program = runpy.run_path(str(ROOT / "examples" / "spark" / "estimators.py"))
+    assert program["train"](session, 2, 2, str(tmp_path)) > 0.5
 
 
 def test_wrong_params(frame, assembler, tmp_path) -> None:

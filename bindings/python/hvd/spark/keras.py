@@ -138,6 +138,7 @@ def _train(work: Work, content: bytes, settings: Mapping[str, Any]) -> tuple[dic
         epochs=work.epochs,
         verbose=(2 if work.verbose else 0) if hvd.rank() == 0 else 0,
         callbacks=_callbacks(work, settings),
+        shuffle=False,  # the reader has
         **validation,
     )
     if hvd.rank() != 0:

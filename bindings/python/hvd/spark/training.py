@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,9 +70,10 @@ class Work:
             self.store.write(self.store.get_checkpoint_path(self.run_id), checkpoint())
 
 
-def endless(batches: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+def endless(batches: Callable[[], Iterator[Any]]) -> Generator[Any, None, None]:
     """One epoch after the other."""
-    return itertools.chain.from_iterable(batches() for _ in itertools.count())
+    while True:
+        yield from batches()
 
 
 def gpu_of_this_rank(wanted: bool, count: int) -> int | None:
