@@ -18,7 +18,9 @@ from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.feature import VectorAssembler
 from pyspark.sql import SparkSession
 
+import hvd.data
 from horovod.spark.common.store import DBFSLocalStore, FilesystemStore, HDFSStore, LocalStore, Store
+from horovod.spark.common.util import prepare_data
 from hvd.spark import frames
 from launching import ROOT
 
@@ -208,8 +210,15 @@ def test_wrong_params(frame, assembler, tmp_path) -> None:
         torch_estimator(store, validation=1.5).fit(rows)
     with pytest.raises(ValueError, match=r"there are 1 rows to train on .*, fewer than the 2 ranks"):
         torch_estimator(store).fit(rows.filter("number = 4"))
+    with prepare_data(2, store, rows, ["y"], ["x"], "held") as index:
+        assert frames_written(store, index) == (80, 20)
     with pytest.raises(FileNotFoundError, match="is not there"):
         torch_estimator(store).fit_on_parquet(dataset_idx=77)
+
+
+def frames_written(store, index) -> tuple[int, int]:
+    paths = store.get_train_data_path(index), store.get_val_data_path(index)
+    return tuple(len(hvd.data.parquet(path, 1)) for path in paths)
 
 
 def test_stores(tmp_path) -> None:
@@ -244,7 +253,6 @@ def test_vectors_in_arrow() -> None:
 
 
 def test_only_some_ranks_have_a_gpu(monkeypatch) -> None:
-    import hvd
     from hvd.spark import training
 
     hvd.init()

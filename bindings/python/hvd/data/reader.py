@@ -129,7 +129,7 @@ class Reader:
     def batches(self, convert: Callable[[Columns], T]) -> Iterator[T]:
         """Iterates, over what `convert` makes of each batch; it is called in another thread."""
         self._agree()
-        self._remaining, self._division, self._steps = self._left(), None, 0
+        self._leave_iteration()
         division = self._division = self._divided()
         order = self._order()
         pieces = order.pieces(division.intervals(_place()[0]))
@@ -169,6 +169,9 @@ class Reader:
         group = next(group for group in self._groups if group.rows)
         return {name: values[:1] for name, values in self._format.read([group], None).items()}
 
+    def _leave_iteration(self) -> None:
+        self._remaining, self._division, self._steps = self._left(), None, 0
+
     def _left(self) -> list[Interval] | None:
         return self._remaining if self._division is None else self._division.after(self._steps)
 
@@ -195,6 +198,7 @@ class Reader:
         job = (*_place(), _native.epoch()[0] if basics.is_initialized() else 0)
         if self._agreed_in == job:
             return
+        self._leave_iteration()  # which was of other ranks
         rank, size = job[:2]
         own: tuple[int, Any] = (self._fingerprint(), self._counted(range(rank, len(self._format.files.paths), size)))
         everywhere = [own] if size == 1 else _allgather_object(own)

@@ -99,22 +99,11 @@ def to_bytes(model: Any) -> bytes:
 
 
 def from_bytes(content: bytes, custom_objects: Mapping[str, Any], **options: Any) -> Any:
-    with _as_file(content) as path:
-        return keras.models.load_model(path, custom_objects=dict(custom_objects), **options)
-
-
-class _as_file:
-    def __init__(self, content: bytes) -> None:
-        self._content, self._folder = content, tempfile.TemporaryDirectory()
-
-    def __enter__(self) -> str:
-        path = os.path.join(self._folder.name, "model.keras")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.keras")
         with open(path, "wb") as file:
-            file.write(self._content)
-        return path
-
-    def __exit__(self, *_: Any) -> None:
-        self._folder.cleanup()
+            file.write(content)
+        return keras.models.load_model(path, custom_objects=dict(custom_objects), **options)
 
 
 def _train(work: Work, content: bytes, settings: Mapping[str, Any]) -> tuple[dict[str, Any], bytes] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -66,7 +67,7 @@ class Store:
 
     def get_full_path(self, path: str) -> str:
         """As a URL."""
-        return path if "://" in path else f"file://{path if path.startswith('/') else _absolute(path)}"
+        return path if "://" in path else f"file://{os.path.abspath(path)}"
 
     def get_localized_path(self, path: str) -> str:
         """As the file system takes it."""
@@ -161,12 +162,6 @@ class Store:
         finally:
             with _lock:
                 _indices_in_use.discard((self.prefix_path, index))
-
-
-def _absolute(path: str) -> str:
-    import os
-
-    return os.path.abspath(path)
 
 
 class FilesystemStore(Store):
