@@ -110,9 +110,19 @@ const Knob kKnobs[] = {
     {"HVD_STORE", "", "",
      "host:port of the job's store, where ranks find each other. Set by hvdrun. Empty: a job of one.",
      [](Config& c, std::string_view t) { c.job.store = t; }},
+    {"HVD_RENDEZVOUS", "", "",
+     "host:port where rank 0 is to host the job's store, the same in all processes. With HVD_RANK, HVD_SIZE and "
+     "HVD_JOB_KEY it starts a job without a launcher, in the pods of a Kubernetes Job for instance. A name that does "
+     "not "
+     "resolve yet is tried until HVD_START_TIMEOUT.",
+     nothing},
+    {"HVD_KUBERNETES_ACCOUNT", "", "/var/run/secrets/kubernetes.io/serviceaccount",
+     "Folder with the token, the namespace and the CA certificate with which hvdrun --cluster kubernetes asks the API "
+     "server, whose address is in KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.",
+     nothing},
     {"HVD_JOB_KEY", "", "",
      "The job's secret, 64 hexadecimal digits: every connection proves that it knows it. Set by hvdrun, fresh for each "
-     "job; to be set for srun without MPI, and with TF_CONFIG.",
+     "job; to be set for srun without MPI, with TF_CONFIG, HVD_RENDEZVOUS, and for hvdrun's listening agents.",
      [](Config& c, std::string_view t) { c.job.key = t; }},
     {"HVD_HOST_ID", "", "",
      "Ranks with the same value share memory. Empty: found out from the kernel's boot id and the namespaces.",

@@ -176,7 +176,7 @@ typedef struct hvd_rendezvous {
 /* The launcher of this process according to the environment, as hvd_init() would use it. */
 typedef struct hvd_launch {
   size_t struct_size;
-  const char* launcher; /* none, hvdrun, open_mpi, mpich, slurm, tf_config, torchrun */
+  const char* launcher; /* none, hvdrun, open_mpi, mpich, slurm, tf_config, torchrun, rendezvous */
   int32_t rank, size;   /* rank -1: a parameter server, which hvd_init() refuses */
   int32_t local_size;   /* 0: not known */
   int32_t reserved;

@@ -365,6 +365,23 @@ void check_key_of_agents(const CommandLine& line, const Environment& environment
   JobKey::from_hex(key->second);
 }
 
+// The file in which the script that watches pods says where their agents listen. Removed at the end.
+class PodAddresses {
+ public:
+  explicit PodAddresses(CommandLine& line) {
+    const FileDescriptor file(mkostemp(path_.data(), O_CLOEXEC));
+    if (!file) throw_errno("cannot make a file in /tmp");
+    line.start.agent_addresses = path_;
+    line.discovery_script += " --addresses " + path_;
+  }
+  ~PodAddresses() { unlink(path_.c_str()); }
+  PodAddresses(const PodAddresses&) = delete;
+  PodAddresses& operator=(const PodAddresses&) = delete;
+
+ private:
+  std::string path_ = "/tmp/hvdrun-pods-XXXXXX";
+};
+
 int run(const std::vector<std::string>& arguments, SignalSource& signals) {
   if (!arguments.empty() && arguments.front() == "agent") {
     return run_as_agent({arguments.begin() + 1, arguments.end()}, signals);
@@ -389,6 +406,8 @@ int run(const std::vector<std::string>& arguments, SignalSource& signals) {
   }
   if (!line.discovery_script.empty() && !line.dry_run) {
     if (line.start.agents_listen()) check_key_of_agents(line, environment, {});
+    std::optional<PodAddresses> addresses;
+    if (!line.pod_selector.empty()) addresses.emplace(line);
     return run_elastic_with_agents(line, {}, environment, shell, signals);
   }
   const JobLayout layout = find_layout(line, environment, local_hostname());

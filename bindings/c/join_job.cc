@@ -111,6 +111,10 @@ JobStore place_of(const Launch& launch, const Config& config, int epoch, const L
       return place_of_user(launch, config, epoch, log, deadline,
                            "TF_CONFIG has none. Make one with openssl rand -hex 32, and set HVD_JOB_KEY to it in all "
                            "processes of the cluster");
+    case Launcher::rendezvous:
+      return place_of_user(launch, config, epoch, log, deadline,
+                           "HVD_RENDEZVOUS is no secret. Make one with openssl rand -hex 32, and set HVD_JOB_KEY to it "
+                           "in all processes of the job; in Kubernetes, from a Secret");
     case Launcher::torchrun:
       throw InvalidArgument(
           "started by torchrun, whose store is reached from Python: call hvd.init() of the Python package, or "

@@ -127,6 +127,19 @@ void read_servers(const Environment& environment, bool is_rank, Launch& launch) 
   }
 }
 
+// hvdrun's own jobs have a store already.
+void read_rendezvous(const Environment& environment, Launch& launch) {
+  const std::string* place = find(environment, "HVD_RENDEZVOUS");
+  if (place == nullptr || place->empty() || has(environment, "HVD_STORE")) return;
+  if (launch.size == 1 && launch.servers == 0) return;
+  launch.launcher = Launcher::rendezvous;
+  try {
+    launch.store = Address::parse("tcp:" + *place);
+  } catch (const InvalidArgument&) {
+    throw InvalidArgument("HVD_RENDEZVOUS='" + *place + "' is not HOST:PORT, where rank 0 is to be reached");
+  }
+}
+
 // A launcher that has started a single process may have started another launcher, so the search goes on.
 Launch any_launch(const Environment& environment) {
   // HOROVOD_SIZE is that of the last epoch, which Python's init() sets.
@@ -141,6 +154,7 @@ Launch any_launch(const Environment& environment) {
     launch.size = number(environment, (prefix + "_SIZE").c_str(), 1);
     refuse_other_world_size(environment, prefix, launch.size);
     read_servers(environment, is_rank, launch);
+    if (is_rank || launch.server >= 0) read_rendezvous(environment, launch);
     return launch;
   }
   Launch found;
@@ -222,6 +236,7 @@ std::vector<const char*> variables_of(Launcher launcher) {
     case Launcher::mpich: return {"PMI_RANK", "PMI_SIZE", "PMI_FD"};
     case Launcher::slurm: return {"SLURM_PROCID", "SLURM_JOB_ID", "SLURM_STEP_ID"};
     case Launcher::tf_config: return {"TF_CONFIG"};
+    case Launcher::rendezvous: return {"HVD_RANK", "HVD_SERVER", "HVD_RENDEZVOUS"};
     case Launcher::torchrun:
       return {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"};
     case Launcher::none: break;

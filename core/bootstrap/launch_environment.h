@@ -3,6 +3,7 @@
 //
 //   hvdrun             HVD_RANK, HVD_SIZE (or HOROVOD_*), HVD_STORE; in an elastic job HVD_PROCESS, HVD_STORE;
 //                      HVD_SERVERS if there are parameter servers, which have HVD_SERVER and no HVD_RANK
+//   HVD_RENDEZVOUS     HVD_RANK, HVD_SIZE and HVD_RENDEZVOUS: by hand, or by the manifest of a Kubernetes Job
 //   torchrun           RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, with TORCHELASTIC_RUN_ID
 //   mpirun (Open MPI)  OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_SIZE
 //   by hand            as torchrun, with MASTER_ADDR and MASTER_PORT
@@ -31,7 +32,7 @@ namespace hvd {
 // the MPI 5 standard.
 enum class MpiKind { open_mpi, mpich, standard };
 
-enum class Launcher { none, hvdrun, open_mpi, mpich, slurm, tf_config, torchrun };
+enum class Launcher { none, hvdrun, open_mpi, mpich, slurm, tf_config, torchrun, rendezvous };
 
 struct Launch {
   Launcher launcher = Launcher::none;
@@ -48,7 +49,7 @@ struct Launch {
   // The MPI whose library finds its ranks by what the launcher provides; none: it provides nothing to MPI.
   std::optional<MpiKind> mpi{};
 
-  // Of srun and TF_CONFIG: where rank 0 is to host the job's store. The same on all ranks.
+  // Of srun, TF_CONFIG and HVD_RENDEZVOUS: where rank 0 is to host the job's store. The same on all ranks.
   Address store{};
 };
 
@@ -60,9 +61,14 @@ struct LauncherNames {
   const char* id;
   const char* name;
 };
-inline constexpr LauncherNames kLaunchers[] = {
-    {"none", "nobody"}, {"hvdrun", "hvdrun"},       {"open_mpi", "mpirun (Open MPI)"}, {"mpich", "mpiexec (MPICH)"},
-    {"slurm", "srun"},  {"tf_config", "TF_CONFIG"}, {"torchrun", "torchrun"}};
+inline constexpr LauncherNames kLaunchers[] = {{"none", "nobody"},
+                                               {"hvdrun", "hvdrun"},
+                                               {"open_mpi", "mpirun (Open MPI)"},
+                                               {"mpich", "mpiexec (MPICH)"},
+                                               {"slurm", "srun"},
+                                               {"tf_config", "TF_CONFIG"},
+                                               {"torchrun", "torchrun"},
+                                               {"rendezvous", "HVD_RENDEZVOUS"}};
 inline const char* launcher_name(Launcher launcher) { return kLaunchers[static_cast<std::size_t>(launcher)].name; }
 
 // A single process is started without a launcher (Launcher::none, rank 0 of 1), unless HVD_SIZE or TF_CONFIG wants it

@@ -175,6 +175,27 @@ void parse_cooldown(const CLI::App& app, MembershipOptions& elastic) {
   elastic.cooldown_max = std::chrono::seconds(*most);
 }
 
+// --cluster kubernetes: a script that stays names the pods that may be used (hvd.kubernetes).
+void parse_cluster(const CLI::App& app, CommandLine& line) {
+  const std::string name = typed(app, "--cluster");
+  if (name.empty() && line.pod_selector.empty()) return;
+  if (name != "kubernetes") throw InvalidArgument("--cluster " + name + ": kubernetes, with --pod-selector");
+  if (line.pod_selector.empty()) throw InvalidArgument("--cluster kubernetes: which pods? --pod-selector LABELS");
+  if (!line.start.agent_port) {
+    throw InvalidArgument("--cluster kubernetes: at which port do the pods' agents listen? --agent-port PORT");
+  }
+  if (!line.discovery_script.empty() || !line.start.agent_addresses.empty()) {
+    throw InvalidArgument("--cluster kubernetes finds hosts and addresses: leave out the options that name them");
+  }
+  std::vector<std::string> words = {
+      "hvd", "pods", "--selector", line.pod_selector, "--port", std::to_string(*line.start.agent_port)};
+  if (line.placement.ranks_per_host) {
+    words.insert(words.end(), {"--slots", std::to_string(*line.placement.ranks_per_host)});
+  }
+  if (const std::string most = typed(app, "--max-np"); !most.empty()) words.insert(words.end(), {"--max-np", most});
+  line.discovery_script = "exec " + shell_quoted(words);
+}
+
 constexpr std::array kOfElasticJobs = {
     "--discovery-interval", "--preemption-script", "--time-limit-margin", "--spares",
     "--elastic-timeout",    "--stopped-limit",     "--reset-limit",       "--cooldown-range"};
@@ -389,6 +410,7 @@ void parse_job(const CLI::App& app, const std::vector<Remark>& remarks, CommandL
   }
   parse_placement(app, line.placement);
   parse_streams(app, line);
+  parse_cluster(app, line);
   parse_elastic(app, line);
   parse_servers(app, line);
   line.job.grace = typed_seconds(app, "--grace").value_or(1s);

@@ -72,6 +72,7 @@ struct CommandLine {
   std::optional<int> input_rank = 0;  // the rank that reads hvdrun's standard input; empty: none, or all
   bool input_to_all = false;
   std::string discovery_script;   // a shell command that prints an elastic job's hosts; empty: they are fixed
+  std::string pod_selector;       // of --cluster kubernetes: discovery_script lacks the file of addresses yet; or empty
   Duration discovery_interval{};  // from one run of it to the next
   Duration time_limit_margin{};   // an elastic job ends so long before its allocation; zero: it does not
   bool dry_run = false;

@@ -94,6 +94,9 @@ void add_options_of_job(CLI::App& app, CommandLine& line) {
   elastic.value("--host-discovery-script", line.discovery_script, "COMMAND",
                 "Prints the hosts that may be used, as lines HOST:SLOTS; run repeatedly");
   elastic.value("--discovery-interval", "SECONDS", "From one run of it to the next. Default: 1");
+  elastic.value("--cluster", "kubernetes", "The hosts are pods, which are watched and asked for");
+  elastic.value("--pod-selector", line.pod_selector, "LABELS",
+                "Which pods: job-name=workers, app=train,tier!=web, ...");
   elastic.value("--preemption-script", line.job.preemption_script, "COMMAND",
                 "Run on each host every 2 s: exit code 0 says that it is about to be taken away");
   elastic.value("--time-limit-margin", "SECONDS",

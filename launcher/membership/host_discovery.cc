@@ -23,10 +23,15 @@ HostDiscovery::HostDiscovery(EventLoop& loop, const SignalSource& signals, std::
     : callbacks_(std::move(callbacks)),
       script_(loop, signals, std::move(command), interval, PolledScript::Errors::passed_on,
               {.ended = [this](const std::string& output, ExitStatus status) { on_ended(output, status); },
-               .failed = [this](const std::string& cause) { fail(cause); }}) {}
+               .failed = [this](const std::string& cause) { fail(cause); },
+               .listed = [this](const std::string& list) { on_list(list); }}) {}
 
 void HostDiscovery::on_ended(const std::string& output, ExitStatus status) {
   if (!status.ok()) return fail(ending_text(status));
+  on_list(output);
+}
+
+void HostDiscovery::on_list(const std::string& output) {
   try {
     std::vector<HostSlots> hosts = parse_discovered_hosts(output);
     last_complaint_.clear();

@@ -1,5 +1,6 @@
 // Asks the user's script which hosts an elastic job may use, and reports what it prints when that has changed. A script
-// that fails or hangs changes nothing, and is reported once. Main thread only.
+// that fails or hangs changes nothing, and is reported once. A script may stay and print a list whenever the hosts
+// change, each with a line --- behind it. Main thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -37,6 +38,7 @@ class HostDiscovery {
 
  private:
   void on_ended(const std::string& output, ExitStatus status);
+  void on_list(const std::string& output);
   void fail(const std::string& cause);
 
   const Callbacks callbacks_;

@@ -1,8 +1,11 @@
 #include "launcher/membership/polled_script.h"
 
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <string_view>
+#include <thread>
 #include <utility>
 
 #include "core/base/error.h"
@@ -12,6 +15,8 @@ namespace hvd::launcher {
 namespace {
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+constexpr Duration kTidyingTime = 5s;  // of a script that stays
+constexpr std::string_view kEndOfList = "---\n";
 
 }  // namespace
 
@@ -27,6 +32,15 @@ PolledScript::PolledScript(EventLoop& loop, const SignalSource& signals, std::st
   timer_.set(Clock::now());
 }
 
+PolledScript::~PolledScript() {
+  if (stays_ && pid_ > 0) {
+    kill(pid_, SIGTERM);
+    const Deadline deadline = deadline_after(kTidyingTime);
+    while (waitpid(pid_, nullptr, WNOHANG) == 0 && Clock::now() < deadline) std::this_thread::sleep_for(5ms);
+  }
+  kill_script();
+}
+
 void PolledScript::on_time() {
   if (pid_ < 0) return start_script();
   has_timed_out_ = true;
@@ -36,7 +50,7 @@ void PolledScript::on_time() {
 void PolledScript::start_script() {
   text_.clear();
   status_.reset();
-  has_timed_out_ = false;
+  has_timed_out_ = stays_ = false;
   try {
     const FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
     auto [reader, writer] = make_pipe();
@@ -51,6 +65,7 @@ void PolledScript::start_script() {
     pid_ = start_child(start, signals_);
     output_ = std::make_unique<OutputPipe>(loop_, std::move(reader), [this](std::string_view bytes) {
       if (text_.size() < kMostBytes) text_ += bytes;
+      if (callbacks_.listed) report_lists();
       if (bytes.empty()) finish_if_complete();
     });
     timer_.set(deadline_after(kScriptTimeout));
@@ -59,6 +74,20 @@ void PolledScript::start_script() {
     timer_.set(deadline_after(interval_));
     callbacks_.failed(error.what());
   }
+}
+
+void PolledScript::report_lists() {
+  std::size_t begin = 0;
+  while (true) {
+    std::size_t end = text_.find(kEndOfList, begin);
+    while (end != std::string::npos && end > begin && text_[end - 1] != '\n') end = text_.find(kEndOfList, end + 1);
+    if (end == std::string::npos) break;
+    stays_ = true;
+    timer_.set(std::nullopt);
+    callbacks_.listed(text_.substr(begin, end - begin));
+    begin = end + kEndOfList.size();
+  }
+  text_.erase(0, begin);
 }
 
 void PolledScript::child_ended(pid_t pid, ExitStatus status) {
@@ -77,6 +106,7 @@ void PolledScript::finish_if_complete() {
     const auto limit = static_cast<int>(seconds(kScriptTimeout));
     return callbacks_.failed("has not ended within " + std::to_string(limit) + " s, and was killed");
   }
+  if (stays_) return callbacks_.failed(ending_text(status) + ", and is started again");
   callbacks_.ended(text_, status);
 }
 

@@ -1,4 +1,5 @@
-// Runs a shell command again and again, and reports what each run has printed and how it has ended. Main thread only.
+// Runs a shell command again and again, and reports what each run has printed and how it has ended. A command may also
+// stay: it prints a line --- behind each list, which is reported at once. Main thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -25,6 +26,8 @@ class PolledScript {
     std::function<void(const std::string& output, ExitStatus status)> ended;
     // It could not be started, or was killed after kScriptTimeout.
     std::function<void(const std::string& cause)> failed;
+    // A script that stays has printed a list. Empty: scripts may not stay.
+    std::function<void(const std::string& list)> listed{};
   };
 
   enum class Errors { passed_on, part_of_output };  // what it writes to its standard error
@@ -32,7 +35,8 @@ class PolledScript {
   // Runs `command` at once, and then `interval` after each end of a run. Callbacks must not destroy the object.
   PolledScript(EventLoop& loop, const SignalSource& signals, std::string command, Duration interval, Errors errors,
                Callbacks callbacks);
-  ~PolledScript() { kill_script(); }
+  // Kills the script; one that stays gets SIGTERM, and some seconds to tidy up.
+  ~PolledScript();
 
   const std::string& command() const { return command_; }
 
@@ -43,6 +47,7 @@ class PolledScript {
   void on_time();
   void start_script();
   void finish_if_complete();
+  void report_lists();
   void kill_script() {
     if (pid_ > 0) kill(-pid_, SIGKILL);
   }
@@ -59,6 +64,7 @@ class PolledScript {
   std::string text_;
   std::optional<ExitStatus> status_;
   bool has_timed_out_ = false;
+  bool stays_ = false;
 };
 
 }  // namespace hvd::launcher

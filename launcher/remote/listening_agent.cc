@@ -100,7 +100,7 @@ class ListeningAgent {
       set_timer();
       loop_.run_once(std::nullopt);
     }
-    return exit_code_;
+    return ending_ ? 128 + *ending_ : exit_code_;
   }
 
  private:
@@ -222,7 +222,9 @@ class ListeningAgent {
     for (const int signal : signals_.take()) {
       if (signal != SIGUSR1 && !asks_to_end(signal)) continue;
       if (agent_ > 0) kill(agent_, signal == SIGUSR1 ? SIGUSR1 : SIGTERM);
-      if (signal != SIGUSR1) stop_listening();
+      if (signal == SIGUSR1) continue;
+      ending_ = signal;
+      stop_listening();
     }
     for (const auto& [pid, status] : reap_children()) {
       if (pid != agent_) continue;
@@ -277,7 +279,8 @@ class ListeningAgent {
   std::string served_host_;
   pid_t agent_ = -1;
   std::unique_ptr<OutputPipe> output_;  // of the agent
-  int exit_code_ = 0;
+  int exit_code_ = 0;                   // of the last agent
+  std::optional<int> ending_;           // the signal that ends this process
 };
 
 // --- The other end ---

@@ -26,8 +26,9 @@ struct ListenOptions {
 // `words`: behind `agent`. Throws InvalidArgument. Pure.
 ListenOptions parse_listen(const std::vector<std::string>& words);
 
-// Serves one hvdrun after the other; others wait meanwhile. SIGTERM is passed to the agent that runs; this function
-// returns when that has ended. Returns its exit code, or 0. Prints the port on standard output. Throws InvalidArgument.
+// Serves one hvdrun after the other; others wait meanwhile. Prints the port on standard output. SIGTERM is passed to
+// the agent that runs, and this function returns 143 when that has ended: a scheduler is to start it anew. With `once`
+// it returns the agent's exit code: 0 if hvdrun has ended the job. Throws InvalidArgument.
 int run_listening_agent(const ListenOptions& options, SignalSource& signals);
 
 // `hvdrun agent --call ADDRESS:PORT SECONDS`: see above. Tries until an agent listens there, for so many seconds at

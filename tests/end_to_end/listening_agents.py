@@ -22,8 +22,8 @@ class Agents:
     def environment(self, **more):
         return {**os.environ, "HVD_JOB_KEY": self.key, **more}
 
-    def start(self, name, *options, **variables):
-        command = ["hvdrun", "agent", "--listen", "127.0.0.1:0", *options]
+    def start(self, name, *options, place="127.0.0.1:0", **variables):
+        command = ["hvdrun", "agent", "--listen", place, *options]
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         agent = subprocess.Popen(command, env=self.environment(**variables), **pipes)
         line = agent.stdout.readline()

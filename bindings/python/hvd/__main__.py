@@ -10,12 +10,13 @@ import sys
 
 import hvd
 from hvd import _native, installation
-from hvd.tools import bench, doctor, running_jobs, simulate, top
+from hvd.tools import bench, doctor, pods, running_jobs, simulate, top
 
 COMMANDS = {  # each with its own options
     "doctor": doctor.main,
     "bench": bench.main,
     "simulate": simulate.main,
+    "pods": pods.main,
     "stacks": running_jobs.main,
     "top": top.main,
 }
@@ -25,6 +26,7 @@ commands:
   doctor    what is installed, what this machine allows, whether ranks reach each other
   bench     time the collectives: hvd bench -np 4 allreduce (hvd bench --help has all options)
   simulate  how 100,000 ranks would agree: hvd simulate --ranks 100000 --tensors 1000 (hvd simulate --help)
+  pods      which pods of Kubernetes an elastic job may use: for hvdrun --cluster kubernetes
   stacks    where the ranks of a running job are: hvd stacks [PID of hvdrun]
   top       what they do per second: hvd top [PID of hvdrun]
 """

@@ -25,6 +25,8 @@ const Environment kSlurm = {{"SLURM_PROCID", "2"},  {"SLURM_STEP_NUM_TASKS", "4"
 const Environment kTfConfig = {
     {"TF_CONFIG", R"({"cluster": {"worker": ["h:7", "h:8", "h:9"]}, "task": {"type": "worker", "index": 1}})"}};
 
+const Environment kRendezvous = {{"HVD_RANK", "1"}, {"HVD_SIZE", "3"}, {"HVD_RENDEZVOUS", "train-0.train:7777"}};
+
 Environment with(Environment environment, const Environment& more) {
   environment.insert(more.begin(), more.end());
   return environment;
@@ -51,6 +53,9 @@ TEST_CASE("launch environment: each launcher is known by its variables, and the 
       {"torchrun", kTorchrun, Launcher::torchrun, 1, 4, 2},
       {"what torch.distributed wants, by hand", without(kTorchrun, "TORCHELASTIC_RUN_ID"), Launcher::torchrun, 1, 4, 2},
       {"srun", kSlurm, Launcher::slurm, 2, 4, 0},
+      {"a place by hand", kRendezvous, Launcher::rendezvous, 1, 3, 0},
+      {"the same in a job of hvdrun", with(kRendezvous, {{"HVD_STORE", "tcp:a:1"}}), Launcher::hvdrun, 1, 3, 0},
+      {"the same in the environment of a child", without(kRendezvous, "HVD_RANK"), Launcher::hvdrun, 0, 3, 0},
       {"mpirun in an allocation", with(kOpenMpi, kSlurm), Launcher::open_mpi, 3, 8, 4},
       {"MPICH's mpiexec in an allocation", with(kMpich, kSlurm), Launcher::mpich, 1, 2, 2},
       {"srun with PMI2", with(kSlurm, {{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}, {"PMI_FD", "9"}}), Launcher::slurm, 2, 4,
@@ -251,6 +256,16 @@ TEST_CASE("a parent is one by whom this process was started") {
   int status = -1;
   REQUIRE(waitpid(child, &status, 0) == child);
   CHECK(status == 0);
+}
+
+TEST_CASE("launch environment: where ranks are to find each other") {
+  const Launch launch = read_launch(kRendezvous);
+  CHECK(launch.store == Address{.host = "train-0.train", .port = 7777});
+  CHECK(read_launch(with({{"HVD_RENDEZVOUS", "h:1"}, {"HVD_SIZE", "1"}}, {})).launcher == Launcher::hvdrun);
+  Environment server = without(kRendezvous, "HVD_RANK");
+  server.insert({{"HVD_SERVER", "0"}, {"HVD_SERVERS", "1"}});
+  CHECK(read_launch(server).store.port == 7777);
+  CHECK_THROWS_AS(read_launch(with({{"HVD_RENDEZVOUS", "h"}}, kRendezvous)), InvalidArgument);
 }
 
 }  // namespace hvd::testing

@@ -67,3 +67,20 @@ TEST_CASE("a discovery script is run again and again, and only what changes is t
   CHECK(heard[3].find("a:b") != std::string::npos);
   CHECK(heard[4] == "c:1 ");
 }
+
+TEST_CASE("a discovery script may stay, and is started again if it ends") {
+  const std::string file = "/tmp/hvd-watching-" + std::to_string(getpid());
+  const std::string script = "echo >> " + file + "; case $(wc -l < " + file +
+                             ") in 1) echo a:1; echo ---; printf 'b:1\n--'; sleep 0.05; printf -- '-\n---\n'; exit 4;;"
+                             " *) trap 'rm -f " +
+                             file + "; exit' TERM; echo c---:1; echo ---; while :; do sleep 0.01; done;; esac";
+  const std::vector<std::string> heard = discover(script, 5);
+  REQUIRE(heard.size() >= 5);
+  CHECK(heard[0] == "a:1 ");
+  CHECK(heard[1] == "b:1 ");
+  CHECK(heard[2].empty());
+  CHECK(heard[3].find("ended with exit code 4, and is started again; the hosts stay as they are") != std::string::npos);
+  CHECK(heard[4] == "c---:1 ");
+  CHECK(access(file.c_str(), F_OK) != 0);  // it was given the time to tidy up
+  unlink(file.c_str());
+}
