@@ -14,6 +14,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -365,21 +366,23 @@ void check_key_of_agents(const CommandLine& line, const Environment& environment
   JobKey::from_hex(key->second);
 }
 
-// The file in which the script that watches pods says where their agents listen. Removed at the end.
+// The folder with the file in which the script that watches pods says where their agents listen. Removed at the end.
 class PodAddresses {
  public:
-  explicit PodAddresses(CommandLine& line) {
-    const FileDescriptor file(mkostemp(path_.data(), O_CLOEXEC));
-    if (!file) throw_errno("cannot make a file in /tmp");
-    line.start.agent_addresses = path_;
-    line.discovery_script += " --addresses " + path_;
+  explicit PodAddresses(CommandLine& line) : folder_(std::filesystem::temp_directory_path() / "hvdrun-pods-XXXXXX") {
+    if (mkdtemp(folder_.data()) == nullptr) throw_errno("cannot make a folder like " + folder_);
+    line.start.agent_addresses = folder_ + "/addresses";
+    line.discovery_script += " --addresses " + shell_quoted(line.start.agent_addresses);
   }
-  ~PodAddresses() { unlink(path_.c_str()); }
+  ~PodAddresses() {
+    std::error_code none;
+    std::filesystem::remove_all(folder_, none);
+  }
   PodAddresses(const PodAddresses&) = delete;
   PodAddresses& operator=(const PodAddresses&) = delete;
 
  private:
-  std::string path_ = "/tmp/hvdrun-pods-XXXXXX";
+  std::string folder_;
 };
 
 int run(const std::vector<std::string>& arguments, SignalSource& signals) {

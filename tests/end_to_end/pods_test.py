@@ -125,7 +125,7 @@ hvd.shutdown()
 hvd.init()
 print("again", hvd.allreduce(numpy.ones(2), op=hvd.Sum)[0])
 """
-SERVED = "import hvd; hvd.init(); hvd.ps.connect().close(); print('rank', hvd.rank())"
+SERVED = "import hvd; hvd.init(); servers = hvd.ps.connect(); hvd.barrier(); servers.close(); print('rank', hvd.rank())"
 
 
 def run_pods(*variables, place, program=RANK):
