@@ -90,6 +90,12 @@ NAMES = {
     "horovod.common.elastic": "State ObjectState run_fn",
     "horovod.common.util": "extension_available gpu_available mpi_built gloo_built nccl_built ddl_built ccl_built env"
     " split_list num_rank_is_power_2 check_extension check_installed_version is_version_greater_equal_than _cache",
+    "horovod.ray": "RayExecutor ElasticRayExecutor BaseHorovodWorker",
+    "horovod.ray.elastic": "ElasticRayExecutor RayHostDiscovery",
+    "horovod.ray.elastic_v2": "RayHostDiscovery",
+    "horovod.ray.runner": "RayExecutor MiniSettings BaseHorovodWorker",
+    "horovod.ray.worker": "BaseHorovodWorker",
+    "horovod.ray.ray_logger": "log",
     "horovod.runner": "run",
     "horovod.runner.launch": "parse_args run_commandline check_build",
     "horovod.runner.common.util.config_parser": "set_args_from_config set_env_from_args validate_config_args",

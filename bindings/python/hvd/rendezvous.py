@@ -55,6 +55,11 @@ def of_this_process() -> Rendezvous | None:
     return _given or through_torchrun()
 
 
+def start_timeout_s() -> float:
+    """How long `init()` waits for the other ranks."""
+    return float(os.environ.get("HVD_START_TIMEOUT") or os.environ.get("HOROVOD_START_TIMEOUT") or 30)
+
+
 def is_communicator(value: object) -> bool:
     """Whether it is a communicator of mpi4py, or something that behaves like one."""
     return all(callable(getattr(value, name, None)) for name in ("Get_rank", "Get_size", "bcast", "allgather"))
@@ -143,6 +148,5 @@ def _store(rank: int) -> Any:
         raise ValueError(f"torchrun should have set MASTER_ADDR and MASTER_PORT: {error}") from error
     # Without an agent it is rank 0 that runs the store, which torch.distributed will find there as well.
     is_master = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    seconds = float(os.environ.get("HVD_START_TIMEOUT") or os.environ.get("HOROVOD_START_TIMEOUT") or 30)
-    timeout = datetime.timedelta(seconds=seconds)
+    timeout = datetime.timedelta(seconds=start_timeout_s())
     return TCPStore(host, port, None, is_master, timeout, wait_for_workers=False, multi_tenant=True)

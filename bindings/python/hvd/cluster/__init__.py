@@ -12,7 +12,7 @@ A process of an engine outlives its task, so hvd is left however the function en
 others why: their operations fail with that cause, whoever ends first.
 """
 
-from hvd.cluster.joining import call, joined, results
+from hvd.cluster.joining import call, joined, member, results
 from hvd.cluster.places import Place, PlaceAddress, Places, PlacesJob, Ticket
 
-__all__ = ["Place", "PlaceAddress", "Places", "PlacesJob", "Ticket", "call", "joined", "results"]
+__all__ = ["Place", "PlaceAddress", "Places", "PlacesJob", "Ticket", "call", "joined", "member", "results"]

@@ -33,11 +33,22 @@ def joined(
         ValueError: this process is in a job already.
         InitError: as from `hvd.init()`.
     """
+    with member(rendezvous.Rendezvous(rank, size, 0, broadcast), env):
+        basics.init()
+        yield
+
+
+@contextlib.contextmanager
+def member(place: rendezvous.Rendezvous, env: Mapping[str, str] | None = None) -> Iterator[None]:
+    """As `joined`, but it is `hvd.init()` in the body that joins, if it is called.
+
+    Raises:
+        ValueError: this process is in a job already.
+    """
     if basics.is_initialized():
         raise ValueError(f"this process is rank {basics.rank()} of {basics.size()} of another job: call hvd.shutdown()")
-    with _variables(env or {}), rendezvous.given(rendezvous.Rendezvous(rank, size, 0, broadcast)):
+    with _variables(env or {}), rendezvous.given(place):
         try:
-            basics.init()
             yield
         except BaseException as error:
             failure.tell(error)

@@ -1,0 +1,210 @@
+"""An elastic job on the nodes of a Ray cluster.
+
+An actor on each node keeps a place, where hvdrun starts ranks (`hvd.cluster.Place`); hvdrun runs in the driver. So
+membership, `hvd.elastic`, `hvd top` and the report of failures are those of any elastic job. A node whose actor dies is
+a lost host, until a new actor runs there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from hvd.cluster import Place, PlaceAddress, PlacesJob, Ticket
+from hvd.ray import placement
+from hvd.ray.messages import Callbacks, listening
+
+_RESTART_S = 2.0  # from the loss of an actor to the start of the next one on its node
+_END_S = 10.0  # for the actors to hand over what their ranks have left
+
+
+@dataclass(frozen=True)
+class Limits:
+    """See `RayExecutor`."""
+
+    min_workers: int
+    max_workers: int | None
+    reset_limit: int | None
+    cooldown_range: Sequence[int] | None
+    elastic_timeout: int
+
+    def __post_init__(self) -> None:
+        if self.min_workers < 1 or (self.max_workers is not None and self.max_workers < self.min_workers):
+            raise ValueError(f"min_workers is {self.min_workers} and max_workers is {self.max_workers}")
+
+    def options(self) -> list[str]:
+        """For hvdrun."""
+        options = ["--elastic-timeout", str(self.elastic_timeout)]
+        if self.reset_limit is not None:
+            options += ["--reset-limit", str(self.reset_limit)]
+        if self.cooldown_range is not None:
+            options += ["--cooldown-range", ",".join(map(str, self.cooldown_range))]
+        return options
+
+
+class ElasticJob:
+    actors: Sequence[Any] = ()  # the ranks are no actors
+
+    def __init__(self, settings: Any, limits: Limits, cpus: float, gpus: float, discovery: Any) -> None:
+        self._settings = settings
+        self._limits = limits
+        self._worker = {"CPU": cpus, "GPU": gpus}
+        self._discovery = discovery
+        self._make: Callable[[], Any] | None = None
+        self._variables: dict[str, str] = {}
+
+    def start(
+        self,
+        executable_cls: Callable[..., Any] | None,
+        executable_args: Sequence[Any],
+        executable_kwargs: Mapping[str, Any],
+        variables: Mapping[str, str],
+    ) -> None:
+        self._make = lambda: executable_cls(*executable_args, **executable_kwargs) if executable_cls else None
+        own = {
+            "OMP_NUM_THREADS": str(max(1, int(self._worker["CPU"]))),
+            "RAY_ADDRESS": ray.get_runtime_context().gcs_address,  # the ranks are no actors, and may use Ray
+        }
+        self._variables = {**own, **variables}
+
+    def shutdown(self) -> None:
+        self._make = None
+
+    def execute(self, fn: Callable[[Any], Any], callbacks: Callbacks | None) -> list[Any]:
+        make = self._make
+        if make is None:
+            raise ValueError("not started: call start() before")
+        job = PlacesJob(lambda: fn(make()))
+        nodes = Nodes(job.ticket, self._worker, self._limits.max_workers, self._discovery)
+        try:
+            with listening(callbacks) as (_, address):
+                return job.run(
+                    self._limits.min_workers,
+                    nodes,
+                    min_np=self._limits.min_workers,
+                    max_np=self._limits.max_workers,
+                    env={**self._variables, **address},
+                    start_timeout=self._settings.timeout_s,
+                    options=self._limits.options(),
+                )
+        finally:
+            nodes.close()
+
+    def execute_single(self, fn: Callable[[Any], Any]) -> Any:
+        raise NotImplementedError("an elastic job has no single rank that stays: use run() or execute()")
+
+    def execute_remote(self, fn: Callable[[Any], Any]) -> list[Any]:
+        raise NotImplementedError("an elastic job's ranks are not known before: use run() or execute()")
+
+
+class Keeper:
+    """What the actor of a node runs: it keeps a place, in the environment that Ray has given it."""
+
+    def __init__(self, ticket: Ticket) -> None:
+        self._place = Place(ticket, ray.util.get_node_ip_address())
+
+    def address(self) -> str:
+        return self._place.address
+
+    def wait(self) -> None:
+        """Until there is no agent any more."""
+        self._place.wait()
+
+    def ends(self) -> dict[str, bytes]:
+        return self._place.ends()
+
+    def close(self) -> None:
+        self._place.close()
+
+
+@dataclass
+class _Node:
+    """One with an actor."""
+
+    place: PlaceAddress  # without an address as long as the agent does not listen
+    actor: Any
+    listens: Any  # ObjectRef of the address
+    ends: Any  # ObjectRef of the agent's end
+
+
+class Nodes:
+    """The nodes of the cluster as places; see `hvd.cluster.Places`."""
+
+    def __init__(self, ticket: Ticket, worker: Mapping[str, float], most: int | None, discovery: Any) -> None:
+        self._ticket = ticket
+        self._worker = worker
+        self._most = most
+        self._discovery = discovery
+        self._nodes: dict[str, _Node] = {}  # by Ray's id
+        self._not_before: dict[str, float] = {}
+
+    def addresses(self) -> Sequence[PlaceAddress]:
+        alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
+        for identity, node in list(self._nodes.items()):
+            if identity not in alive or _is_over(node):
+                self._not_before[identity] = time.monotonic() + _RESTART_S
+                self._drop(identity)
+            elif not node.place.address and ray.wait([node.listens], timeout=0)[0]:
+                node.place = PlaceAddress(node.place.name, ray.get(node.listens), node.place.slots)
+        self._use_more(alive)
+        listening = [node.place for node in self._nodes.values() if node.place.address]
+        return sorted(listening, key=lambda place: place.name)
+
+    def _use_more(self, alive: Mapping[str, Mapping[str, Any]]) -> None:
+        slots_by_address = self._discovery.find_available_hosts_and_slots() if self._discovery else None
+        for identity, node in alive.items():
+            used = sum(each.place.slots for each in self._nodes.values())
+            slots = min(
+                self._most - used if self._most is not None else math.inf,
+                placement.fitting(node["Resources"], self._worker),
+            )
+            if slots_by_address is not None:
+                slots = min(slots, slots_by_address.get(node["NodeManagerAddress"], 0))
+            if slots >= 1 and identity not in self._nodes and time.monotonic() >= self._not_before.get(identity, 0):
+                self._nodes[identity] = self._start(identity, node["NodeManagerAddress"], int(slots))
+
+    def _start(self, identity: str, address: str, slots: int) -> _Node:
+        amounts = {name: amount * slots for name, amount in self._worker.items()}
+        options = ray.remote(Keeper).options(
+            num_cpus=amounts["CPU"],
+            num_gpus=amounts["GPU"],
+            max_concurrency=2,  # wait() goes on while others are called
+            scheduling_strategy=NodeAffinitySchedulingStrategy(identity, soft=False),
+        )
+        actor: Any = options.remote(self._ticket)
+        place = PlaceAddress(f"{address}-{identity[:6]}", "", slots)  # several nodes may share an address
+        return _Node(place, actor, actor.address.remote(), actor.wait.remote())
+
+    def ends(self) -> Iterable[Mapping[str, bytes]]:
+        answers = [node.actor.ends.remote() for node in self._nodes.values() if node.place.address]
+        ready, _ = ray.wait(answers, num_returns=len(answers), timeout=_END_S) if answers else ([], [])
+        return _there(ready)
+
+    def close(self) -> None:
+        closed = [node.actor.close.remote() for node in self._nodes.values()]
+        if closed:
+            ray.wait(closed, num_returns=len(closed), timeout=_END_S)
+        for identity in list(self._nodes):
+            self._drop(identity)
+
+    def _drop(self, identity: str) -> None:
+        ray.kill(self._nodes.pop(identity).actor)
+
+
+def _is_over(node: _Node) -> bool:
+    return bool(ray.wait([node.ends], timeout=0)[0])
+
+
+def _there(answers: Iterable[Any]) -> Iterator[dict[str, bytes]]:
+    """Of actors that have not died meanwhile."""
+    for answer in answers:
+        with contextlib.suppress(RayActorError, RayTaskError):
+            yield ray.get(answer)

@@ -1,0 +1,84 @@
+"""How rank 0's word gets to the other ranks: through the key-value store of Ray's head, which every process of the
+cluster is connected with. So no actor has to be started for it, and none can die.
+
+The word holds the job's key, for the moment in which the ranks join. Whoever may run anything in the Ray cluster can
+read it; such a person can run anything in the ranks, too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+
+from ray.experimental import internal_kv
+
+from hvd import rendezvous
+from hvd.exceptions import InitError
+
+_NAMESPACE = b"hvd"
+_FAILED = "failed"
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.02  # between two looks for a word
+
+
+def new_job() -> str:
+    """A name for a job, under which its words are found."""
+    return uuid.uuid4().hex
+
+
+def place_in(job: str, rank: int, size: int) -> rendezvous.Rendezvous:
+    words = _Words(job, rank, size)
+    return rendezvous.Rendezvous(rank, size, 0, words, words.forget)
+
+
+class _Words:
+    """A job's words, one for each time that its ranks join."""
+
+    def __init__(self, job: str, rank: int, size: int) -> None:
+        self._job = job
+        self._rank = rank
+        self._size = size
+        self._times = itertools.count()
+        self._key = b""
+
+    def __call__(self, word: bytes | None) -> bytes:
+        self._key = _key(self._job, str(next(self._times)))
+        if word is None:
+            return self._await()
+        internal_kv._internal_kv_put(self._key, word, namespace=_NAMESPACE)
+        return word
+
+    def _await(self) -> bytes:
+        timeout_s = rendezvous.start_timeout_s()
+        deadline = time.monotonic() + timeout_s
+        pause = _SHORTEST_PAUSE_S
+        while True:
+            if word := internal_kv._internal_kv_get(self._key, namespace=_NAMESPACE):
+                return word
+            if reason := internal_kv._internal_kv_get(_key(self._job, _FAILED), namespace=_NAMESPACE):
+                raise InitError(reason.decode())
+            if time.monotonic() > deadline:
+                raise InitError(
+                    f"rank 0 of {self._size} has not come to hvd.init() within {timeout_s:g} s (HVD_START_TIMEOUT): "
+                    f"rank {self._rank} has waited for it"
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def forget(self) -> None:
+        """All have joined, and so have read the word."""
+        if self._rank == 0:
+            internal_kv._internal_kv_del(self._key, namespace=_NAMESPACE)
+
+
+def fail(job: str, reason: str) -> None:
+    """Whoever waits for a word of this job gets an InitError with the reason."""
+    internal_kv._internal_kv_put(_key(job, _FAILED), reason.encode(), namespace=_NAMESPACE)
+
+
+def forget(job: str) -> None:
+    internal_kv._internal_kv_del(_key(job, ""), del_by_prefix=True, namespace=_NAMESPACE)
+
+
+def _key(job: str, what: str) -> bytes:
+    return f"{job}/{what}".encode()

@@ -1,0 +1,459 @@
+"""hvd.ray and horovod.ray, on one Ray instance for all tests of this file, and mostly on the same actors: each takes a
+second to start."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import cloudpickle
+import numpy as np
+import pytest
+import ray
+import ray.cloudpickle
+
+import hvd
+import hvd.ray
+import hvd.ray.actors
+from hvd.exceptions import HorovodInternalError, InitError, RankFailedError
+from hvd.ray import log, placement, words
+from launching import ROOT
+
+for pickling in (cloudpickle, ray.cloudpickle):  # hvdrun's ranks, and actors
+    pickling.register_pickle_by_value(sys.modules[__name__])
+
+SIZE = 3
+GPUS = 6
+# Train's own, which nothing here needs.
+TRAIN_VARIABLES = {"RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0", "RAY_TRAIN_METRICS_ENABLED": "0"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    """A second instance on the machine is taken for this one by parts of Ray, unless RAY_ADDRESS says which."""
+    folder = tempfile.mkdtemp(prefix="ray-")  # short, for the sockets in it
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in TRAIN_VARIABLES.items():
+            patch.setenv(name, value)
+        started = ray.init(
+            num_cpus=4,
+            num_gpus=GPUS,
+            _temp_dir=folder,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="warning",
+        )
+        patch.setenv("RAY_ADDRESS", started.address_info["gcs_address"])
+        yield
+        ray.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def sum_of_ranks(factor: float = 1) -> float:
+    hvd.init()
+    return factor * float(hvd.allreduce(np.array([float(hvd.rank())]), op=hvd.Sum, name="sum")[0])
+
+
+# Places
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *({}, {"num_workers": 2, "num_hosts": 1}, {"num_workers": 0}, {"num_workers": 1, "gpus_per_worker": 1}),
+        *({"max_workers": 2}, {"min_workers": 2, "max_workers": 1}, {"min_workers": 1, "num_workers": 1}),
+    ],
+)
+def test_wrong_numbers(arguments):
+    with pytest.raises(ValueError):
+        hvd.ray.RayExecutor(**arguments)
+
+
+def test_an_executor_that_was_not_started():
+    executor = hvd.ray.RayExecutor(num_workers=1)
+    with pytest.raises(ValueError, match=r"call start\(\) before"):
+        executor.run(sum_of_ranks)
+    executor.shutdown()
+
+
+def test_no_room():
+    executor = hvd.ray.RayExecutor(
+        hvd.ray.RayExecutor.create_settings(placement_group_timeout_s=0.2), num_hosts=1, num_workers_per_host=5
+    )
+    with pytest.raises(TimeoutError, match=r"1 bundles of {'CPU': 5}, STRICT_SPREAD: .* of 4 CPU, 6 GPU are free"):
+        executor.start()
+    executor.shutdown()
+
+
+def test_ranks_follow_hosts(monkeypatch):
+    nodes = dict(enumerate("abacb"))
+    monkeypatch.setattr(placement, "placement_group_table", lambda group: {"bundles_to_node_id": nodes})
+    places = placement._by_rank(None, [1, 2, 1, 0, 1])
+    assert [(found.bundle, found.node) for found in places] == [(0, "a"), (2, "a"), (1, "b"), (1, "b"), (4, "b")]
+
+
+def test_room_in_a_bundle():
+    assert placement.fitting({"CPU": 5, "GPU": 2}, {"CPU": 2, "GPU": 0}) == 2
+    assert placement.fitting({"CPU": 5, "GPU": 1}, {"CPU": 1, "GPU": 1}) == 1
+    assert placement.fitting({"CPU": 0.1}, {"CPU": 1, "GPU": 0}) == 0
+
+
+def test_in_the_placement_group_of_the_caller():
+    """As in a trial of Ray Tune. Beside the group there is no room for them."""
+
+    def trial() -> list[float]:
+        with pytest.raises(ValueError, match=r"has room for 3 workers of .*, and not for 4"):
+            hvd.ray.RayExecutor(num_workers=4).start()
+        executor = hvd.ray.RayExecutor(num_workers=2)
+        executor.start()
+        bundles = [found.bundle for found in executor._job._placement.places]
+        results = executor.run(sum_of_ranks)
+        executor.shutdown()
+        return bundles + results
+
+    group = ray.util.placement_group([{"CPU": 1}] * 3)
+    assert group.wait(60)
+    here = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group, 0, True)
+    run_trial = ray.remote(trial).options(num_cpus=1, scheduling_strategy=here)
+    assert ray.get(run_trial.remote(), timeout=120) == [1, 2, 1.0, 1.0]
+    ray.util.remove_placement_group(group)
+
+
+# The word of rank 0
+
+
+def test_a_word_is_carried_and_forgotten():
+    job = words.new_job()
+    first, second = (words.place_in(job, rank, 2) for rank in range(2))
+    for word in (b"one", b"two"):
+        assert first.broadcast(word) == second.broadcast(None) == word
+    first.forget()
+    assert words.internal_kv._internal_kv_list(job.encode(), namespace=b"hvd") == [f"{job}/0".encode()]
+    words.forget(job)
+    assert not words.internal_kv._internal_kv_list(job.encode(), namespace=b"hvd")
+
+
+def test_a_word_that_does_not_come(monkeypatch):
+    monkeypatch.setenv("HVD_START_TIMEOUT", "0.1")
+    job = words.new_job()
+    with pytest.raises(InitError, match=r"rank 0 of 2 has not come to hvd.init\(\) within 0.1 s.*: rank 1"):
+        words.place_in(job, 1, 2).broadcast(None)
+
+
+# Horovod's names
+
+
+def train_with_horovod(steps: int) -> tuple[int, bool]:
+    import torch
+
+    import horovod.torch as hvd
+
+    hvd.init()
+    torch.manual_seed(hvd.rank())
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(torch.randn(4, 2)).square().mean().backward()
+        optimizer.step()
+    weights = hvd.allgather(model.weight.detach())
+    return hvd.rank(), bool((weights == weights[0]).all())
+
+
+def test_a_program_for_horovod():
+    from horovod.ray import BaseHorovodWorker, RayExecutor, ray_logger
+    from horovod.ray.runner import MiniSettings
+
+    settings = RayExecutor.create_settings(timeout_s=30)
+    assert isinstance(settings, MiniSettings) and ray_logger.log is hvd.ray.log
+    executor = RayExecutor(settings, num_hosts=1, num_workers_per_host=2, cpus_per_worker=1, use_gpu=False)
+    executor.start()
+    assert executor.run(train_with_horovod, kwargs={"steps": 3}) == [(0, True), (1, True)]
+    assert all(isinstance(name, str) for name in ray.get([each.hostname.remote() for each in executor.workers]))
+    ray.get(executor.workers[0].update_env_vars.remote({"TEST": 5}))
+    assert ray.get(executor.workers[0].env_vars.remote())["TEST"] == "5"
+    executor.shutdown()
+
+    class Mine(BaseHorovodWorker):
+        pass
+
+    assert Mine().hostname() == os.uname().nodename
+
+
+# Elastic jobs
+
+
+def count_elastically(folder: Path) -> tuple[int, int, list[int]]:
+    """Counts until a killed rank has been replaced. The ranks of the first epoch leave their pids."""
+    from hvd import elastic
+
+    hvd.init()
+    state = elastic.ObjectState(hvd.broadcast_object, hvd.rank, sizes=[])
+
+    def loop(state: elastic.ObjectState) -> tuple[int, int, list[int]]:
+        while state.sizes[-1:] != [2] or 1 not in state.sizes:
+            state.sizes = [*state.sizes, hvd.size()]
+            (folder / f"pid.{hvd.rank()}.of.{hvd.size()}").write_text(str(os.getpid()))
+            if len(state.sizes) == 3:
+                log({"size": hvd.size()})
+            state.commit()
+            time.sleep(0.01)
+        return hvd.rank(), hvd.size(), state.sizes
+
+    return elastic.run_fn(loop, elastic.join_anew)(state)
+
+
+def kill_when_it_comes(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists() or not path.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(int(path.read_text()), signal.SIGKILL)
+
+
+def test_an_elastic_executor_replaces_a_killed_rank(tmp_path, capfd):
+    executor = hvd.ray.RayExecutor(min_workers=1, max_workers=2, cooldown_range=[0, 0])
+    with pytest.raises(ValueError, match=r"call start\(\) before"):
+        executor.run(count_elastically, [tmp_path])
+    executor.start()
+    with pytest.raises(NotImplementedError):
+        executor.run_remote(count_elastically, [tmp_path])
+    killer = threading.Thread(target=kill_when_it_comes, args=(tmp_path / "pid.1.of.2",))
+    killer.start()
+    got: list[dict[str, int]] = []
+    results = executor.run(count_elastically, [tmp_path], callbacks=[got.append])
+    killer.join()
+    executor.shutdown()
+    assert [(rank, size) for rank, size, _ in results] == [(0, 2), (1, 2)]
+    assert results[0][2] == results[1][2] and {1, 2} == set(results[0][2])
+    assert len(got) == 1 and "has failed: killed by SIGKILL" in capfd.readouterr().err
+
+
+def test_elastic_settings_of_horovod():
+    from horovod.ray import ElasticRayExecutor
+    from horovod.ray.elastic import RayHostDiscovery
+
+    class Nowhere(RayHostDiscovery):
+        def find_available_hosts_and_slots(self) -> dict[str, int]:
+            assert list(super().find_available_hosts_and_slots().values()) == [4]
+            return {}
+
+    settings = ElasticRayExecutor.create_settings(min_num_proc=1, max_num_proc=2, elastic_timeout=1)
+    settings.discovery = Nowhere()
+    executor = ElasticRayExecutor(settings, override_discovery=False, env_vars={"WORD": 1})
+    executor.start()
+    with pytest.raises(RankFailedError, match=r"elastic-timeout"):
+        executor.run(os.getpid)
+    with pytest.raises(ValueError, match="gpus_per_slot"):
+        ElasticRayExecutor(settings, gpus_per_slot=1)
+
+
+# Ray Train
+
+
+def train_with_ray(config: dict[str, str]) -> None:
+    """Adds up its shards of the numbers to 99, in two epochs, and fails once after the first."""
+    from ray import train
+
+    hvd.init()
+    context = train.get_context()
+    assert (hvd.rank(), hvd.size()) == (context.get_world_rank(), context.get_world_size())
+    checkpoint, begin = train.get_checkpoint(), 0
+    if checkpoint:
+        begin = json.loads(Path(checkpoint.path, "epoch.json").read_text()) + 1
+    for epoch in range(begin, 2):
+        own = sum(float(batch["id"].sum()) for batch in train.get_dataset_shard("numbers").iter_batches(batch_size=10))
+        total = float(hvd.allreduce(np.array([own]), op=hvd.Sum, name="total")[0])
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "epoch.json").write_text(str(epoch))
+            kept = train.Checkpoint.from_directory(folder) if hvd.rank() == 0 else None
+            train.report({"total": total, "begin": begin}, checkpoint=kept)
+        if not checkpoint and hvd.rank() == 1:
+            raise KeyError("no such sample")
+        try:
+            hvd.barrier()
+        except HorovodInternalError as error:
+            Path(config["cause"]).write_text(str(error))
+            raise
+
+
+def test_a_trainer_goes_on_after_a_failure_with_checkpoint_and_data(tmp_path):
+    from ray import data, train
+    from ray.train.v2.jax.jax_trainer import JaxTrainer
+    from ray.train.v2.torch.torch_trainer import TorchTrainer
+
+    config = hvd.ray.HvdConfig(timeout_s=60)
+    scaling = train.ScalingConfig(num_workers=2)
+    assert JaxTrainer(train_with_ray, jax_config=config, scaling_config=scaling).backend_config is config
+    trainer = TorchTrainer(
+        train_with_ray,
+        train_loop_config={"cause": str(tmp_path / "cause")},
+        torch_config=config,
+        scaling_config=scaling,
+        run_config=train.RunConfig(
+            name="sum", storage_path=str(tmp_path), failure_config=train.FailureConfig(max_failures=1)
+        ),
+        datasets={"numbers": data.range(100, override_num_blocks=2)},
+    )
+    assert trainer.fit().metrics == {"total": 4950.0, "begin": 1}
+    assert re.search(r"rank 1 on .* raised KeyError: 'no such sample'", (tmp_path / "cause").read_text())
+
+
+# What is written down elsewhere
+
+
+def run_program(*arguments: str) -> str:
+    """A driver of its own, on this cluster."""
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_job_of_the_page():
+    page = (ROOT / "docs" / "ray.md").read_text()
+    code, output = re.search(r"## RayExecutor\n\n```python\n(.*?)```\n\n```\n(.*?)```", page, re.DOTALL).groups()
+    assert run_program("-c", code) == output
+
+
+@pytest.mark.long
+def test_the_example_of_a_sweep():
+    written = run_program(str(ROOT / "examples" / "ray" / "sweep.py"), "--rates", "0.001", "0.3")
+    accuracies = [float(found) for found in re.findall(r"rate \S+: accuracy ([\d.]+)%", written)]
+    assert len(accuracies) == 2 and accuracies[0] < accuracies[1] and "best: 0.3" in written
+
+
+# Calls, on actors that are there: the last tests, for the actors keep their CPUs
+
+
+class Model:
+    def __init__(self, factor: int, offset: int = 0) -> None:
+        hvd.init()
+        self.factor, self.offset = factor, offset
+
+    def value(self) -> int:
+        return hvd.rank() * self.factor + self.offset
+
+
+@pytest.fixture(scope="module")
+def executor():
+    found = hvd.ray.RayExecutor(num_workers=SIZE, use_gpu=True, gpus_per_worker=2)
+    found.start(Model, [10], {"offset": 1}, extra_env_vars={"WORD": 7})
+    yield found
+    found.shutdown()
+
+
+def place() -> tuple[int, int, int, str, str]:
+    hvd.init()
+    return hvd.rank(), hvd.size(), hvd.local_rank(), os.environ["HOROVOD_RANK"], os.environ["WORD"]
+
+
+def join_twice() -> list[float]:
+    first = sum_of_ranks()
+    hvd.shutdown()
+    return [first, sum_of_ranks()]
+
+
+def fail(how: str) -> None:
+    hvd.init()
+    if hvd.rank() == 1:
+        if how == "raise":
+            raise KeyError("no such sample")
+        if how == "exit":
+            sys.exit(3)
+        os.kill(os.getpid(), 9)
+    if how == "raise late":
+        time.sleep(60)
+    hvd.allreduce(np.zeros(1), name="for ever")
+
+
+def test_ranks_stay_in_their_job_over_calls(executor):
+    assert executor.execute(lambda model: model.value()) == [1, 11, 21]  # joined when it was made
+    assert executor.run(place) == [(rank, SIZE, rank, str(rank), "7") for rank in range(SIZE)]
+    assert executor.run(sum_of_ranks, [2], {}) == [6.0] * SIZE
+    assert ray.get(executor.run_remote(sum_of_ranks, kwargs={"factor": 3})) == [9.0] * SIZE
+    assert executor.execute_single(lambda model: model.value()) == 1
+    assert executor.run(join_twice) == [[3.0, 3.0]] * SIZE
+
+
+def test_each_rank_sees_the_gpus_of_its_host(executor):
+    seen = executor.execute(lambda _: os.environ["CUDA_VISIBLE_DEVICES"].split(","))
+    assert seen[0] == seen[1] == seen[2] and sorted(seen[0]) == [str(gpu) for gpu in range(GPUS)]
+
+
+@pytest.mark.parametrize("how", ["raise", "exit"])
+def test_a_rank_that_fails_is_named_and_the_executor_goes_on(executor, how):
+    begin = time.monotonic()
+    with pytest.raises((KeyError, RankFailedError)) as found:
+        executor.run(fail, [how])
+    assert time.monotonic() - begin < 20, "the others have waited for the one that failed"
+    report = found.value if how == "exit" else found.value.__cause__
+    assert type(found.value) is (RankFailedError if how == "exit" else KeyError)
+    assert isinstance(report, RankFailedError) and report.rank == 1
+    assert "rank 1 of 3 failed" in str(report) and "in fail" in str(report)
+    assert executor.run(sum_of_ranks) == [3.0] * SIZE
+
+
+def test_whoever_awaits_the_ranks_by_ray_learns_the_cause_from_each(executor):
+    answers = executor.run_remote(fail, ["raise"])
+    with pytest.raises(KeyError, match="no such sample"):
+        ray.get(answers[1])
+    with pytest.raises(
+        HorovodInternalError, match=r"rank 1 on .* raised KeyError: 'no such sample' \(test_ray.py:\d+\)"
+    ):
+        ray.get(answers[0])
+    with pytest.raises(Exception, match="no such sample"):
+        executor.run(fail, ["raise"])  # from now on the executor knows
+    assert executor.run(sum_of_ranks) == [3.0] * SIZE
+
+
+def test_callbacks_get_what_ranks_log(executor):
+    def report() -> None:
+        hvd.init()
+        log({"from": hvd.rank()})
+        log({"of all": hvd.rank()}, chief_only=False)
+
+    got: list[dict[str, int]] = []
+    executor.run(report, callbacks=[got.append])
+    assert sorted(got, key=str) == [{"from": 0}] + [{"of all": rank} for rank in range(SIZE)]
+    with pytest.warns(UserWarning, match="no callbacks"):
+        log({})
+
+
+def test_a_killed_actor_is_named(executor):
+    """The last test of these actors."""
+    begin = time.monotonic()
+    with pytest.raises(RankFailedError, match=r"rank 1 of 3 has died \(pid: \d+, ip: .*\): .*exit") as found:
+        executor.run(fail, ["kill"])
+    assert found.value.rank == 1 and time.monotonic() - begin < 20
+    with pytest.raises(ValueError, match=r"rank 1 has died .*: call shutdown\(\) and start\(\)"):
+        executor.run(sum_of_ranks)
+    with pytest.raises(ValueError, match="started already"):
+        executor.start()
+
+
+def test_ranks_that_do_not_notice_are_killed_and_others_can_be_started(executor, monkeypatch):
+    monkeypatch.setattr(hvd.ray.actors, "_GRACE_S", 0.5)
+    executor.shutdown()
+    executor.start(extra_env_vars={"WORD": 8})
+    assert executor.run(sum_of_ranks) == [3.0] * SIZE
+
+    def sleep_but_on_one() -> None:
+        if place()[0] == 1:
+            raise KeyError("no such sample")
+        time.sleep(60)
+
+    with pytest.raises(KeyError, match="no such sample"):
+        executor.run(sleep_but_on_one)
+    with pytest.raises(ValueError, match="rank 0 had not returned, and was killed; rank 2 had"):
+        executor.run(sum_of_ranks)
