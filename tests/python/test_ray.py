@@ -372,8 +372,6 @@ def fail(how: str) -> None:
         if how == "exit":
             sys.exit(3)
         os.kill(os.getpid(), 9)
-    if how == "raise late":
-        time.sleep(60)
     hvd.allreduce(np.zeros(1), name="for ever")
 
 
@@ -401,6 +399,26 @@ def test_a_rank_that_fails_is_named_and_the_executor_goes_on(executor, how):
     assert type(found.value) is (RankFailedError if how == "exit" else KeyError)
     assert isinstance(report, RankFailedError) and report.rank == 1
     assert "rank 1 of 3 failed" in str(report) and "in fail" in str(report)
+    assert executor.run(sum_of_ranks) == [3.0] * SIZE
+
+
+def test_ranks_do_not_wait_for_one_that_fails_before_it_joins(executor):
+    def fail_on_first() -> None:
+        rank = place()[0]
+        hvd.shutdown()
+        if rank == 0:
+            raise KeyError("no such sample")
+        hvd.init()
+
+    with pytest.raises(KeyError, match="no such sample"):
+        executor.run(fail_on_first)
+    assert executor.run(sum_of_ranks) == [3.0] * SIZE
+
+
+def test_a_result_that_cannot_be_pickled(executor):
+    with pytest.raises(TypeError, match="pickle") as found:
+        executor.run(lambda: threading.Lock() if place()[0] == 1 else None)
+    assert "rank 1 of 3 failed" in str(found.value.__cause__)
     assert executor.run(sum_of_ranks) == [3.0] * SIZE
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from hvd import cluster
@@ -113,7 +113,8 @@ class ActorsJob:
             seen = by_node.setdefault(place.node, [])
             seen += [gpu for gpu in own if gpu not in seen]
         visible = [{"CUDA_VISIBLE_DEVICES": ",".join(map(str, by_node[place.node]))} for place in places]
-        ray.get([actor.set_variables.remote(each) for actor, each in zip(self.actors, visible)])
+        for actor, variables in zip(self.actors, visible):
+            actor.set_variables.remote(variables)  # before the calls that follow
 
     def shutdown(self) -> None:
         for actor in self.actors:
@@ -150,7 +151,9 @@ class ActorsJob:
         given = [ray.put(arg) for arg in args]
         with listening(callbacks) as (inbox, _):
             call = _Call([actor.attempt.remote(method, *given, inbox=inbox) for actor in actors])
-            call.complete()
+            if call.await_failure():
+                words.fail(self._job, f"{call.failed()} has failed")  # to those that wait for it in init()
+                call.await_others()
         if call.has_failed:
             self._recover(call)
         return call.results(self._layout.size)
@@ -164,7 +167,8 @@ class ActorsJob:
             return
         words.forget(self._job)
         self._job = words.new_job()
-        ray.get([actor.belong_to.remote(self._job) for actor in self.actors])
+        for actor in self.actors:
+            actor.belong_to.remote(self._job)  # before the calls that follow
 
 
 class _Call:
@@ -172,8 +176,8 @@ class _Call:
 
     def __init__(self, answers: list[Any]) -> None:
         self._ranks = {answer: rank for rank, answer in enumerate(answers)}
+        self._pending = list(answers)
         self._values: dict[int, Any] = {}
-        self._deadline: float | None = None
         self.outcomes: dict[int, Outcome] = {}  # of the ranks that have failed
         self.lost: dict[int, str] = {}
         self.late: dict[int, str] = {}
@@ -182,14 +186,25 @@ class _Call:
     def has_failed(self) -> bool:
         return bool(self.lost or self.outcomes)
 
-    def complete(self) -> None:
-        pending = list(self._ranks)
-        while pending and (self._deadline is None or time.monotonic() < self._deadline):
-            left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
-            ready, pending = ray.wait(pending, num_returns=1, timeout=left)
-            for answer in ready:
-                self._take(answer, self._ranks[answer])
-        self.late = {self._ranks[answer]: "had not returned, and was killed" for answer in pending}
+    def failed(self) -> str:
+        return ", ".join(f"rank {rank}" for rank in sorted({**self.outcomes, **self.lost}))
+
+    def await_failure(self) -> bool:
+        """Whether there was one; False: all have returned."""
+        while self._pending and not self.has_failed:
+            self._take_next(None)
+        return self.has_failed
+
+    def await_others(self) -> None:
+        deadline = time.monotonic() + _GRACE_S
+        while self._pending and (left := deadline - time.monotonic()) > 0:
+            self._take_next(left)
+        self.late = {self._ranks[answer]: "had not returned, and was killed" for answer in self._pending}
+
+    def _take_next(self, timeout_s: float | None) -> None:
+        ready, self._pending = ray.wait(self._pending, num_returns=1, timeout=timeout_s)
+        for answer in ready:
+            self._take(answer, self._ranks[answer])
 
     def results(self, size: int) -> list[Any]:
         """By rank; raises as `run`."""
@@ -202,13 +217,13 @@ class _Call:
             value, outcome = ray.get(answer)
         except RayActorError as error:
             self.lost[rank] = _how(error)
+        except RayError as error:  # it could not read the function, or not write the result
+            self.outcomes[rank] = Outcome.of_failure(error)
         else:
             if outcome is None:
                 self._values[rank] = value
             else:
                 self.outcomes[rank] = outcome
-        if self._deadline is None and self.has_failed:
-            self._deadline = time.monotonic() + _GRACE_S
 
 
 def _how(error: RayActorError) -> str:

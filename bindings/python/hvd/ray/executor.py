@@ -99,8 +99,13 @@ class RayExecutor:
             if max_workers is not None:
                 raise ValueError(f"max_workers is {max_workers}, but there is no min_workers")
             layout = Layout(
-                *(num_workers, num_hosts, num_workers_per_host, cpus_per_worker, gpus),
-                *(use_current_placement_group, strategy),
+                workers=num_workers,
+                hosts=num_hosts,
+                workers_per_host=num_workers_per_host,
+                cpus=cpus_per_worker,
+                gpus=gpus,
+                use_current_group=use_current_placement_group,
+                strategy=strategy,
             )
             self._job = ActorsJob(self.settings, layout, self._worker_class)
         else:
