@@ -101,6 +101,7 @@ NAMES = {
     "horovod.runner.common.util.config_parser": "set_args_from_config set_env_from_args validate_config_args",
     "horovod.runner.common.util.hosts": "HostInfo SlotInfo parse_hosts parse_host_files get_host_assignments",
     "horovod.runner.common.util.env": "is_exportable get_env_rank_and_size",
+    "horovod.runner.elastic.discovery": "HostDiscovery",
     "horovod.runner.util.threads": "in_thread execute_function_multithreaded on_event",
 }
 

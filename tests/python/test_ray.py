@@ -70,7 +70,12 @@ def sum_of_ranks(factor: float = 1) -> float:
     "arguments",
     [
         *({}, {"num_workers": 2, "num_hosts": 1}, {"num_workers": 0}, {"num_workers": 1, "gpus_per_worker": 1}),
-        *({"max_workers": 2}, {"min_workers": 2, "max_workers": 1}, {"min_workers": 1, "num_workers": 1}),
+        *(
+            {"min_workers": 1, "override_discovery": False},
+            {"max_workers": 2},
+            {"min_workers": 2, "max_workers": 1},
+            {"min_workers": 1, "num_workers": 1},
+        ),
     ],
 )
 def test_wrong_numbers(arguments):

@@ -8,14 +8,14 @@ a lost host, until a new actor runs there.
 from __future__ import annotations
 
 import contextlib
-import math
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from hvd.cluster import Place, PlaceAddress, PlacesJob, Ticket
@@ -145,31 +145,36 @@ class Nodes:
         self._discovery = discovery
         self._nodes: dict[str, _Node] = {}  # by Ray's id
         self._not_before: dict[str, float] = {}
+        self._warned: set[str] = set()
 
     def addresses(self) -> Sequence[PlaceAddress]:
-        alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
+        alive = {node["NodeID"]: node for node in ray.nodes() if node["alive"]}
         for identity, node in list(self._nodes.items()):
-            if identity not in alive or _is_over(node):
+            try:
+                if not node.place.address and _is_ready(node.listens):
+                    node.place = PlaceAddress(node.place.name, ray.get(node.listens), node.place.slots)
+                is_over = identity not in alive or _is_ready(node.ends)
+            except RayError as error:
+                is_over = True
+                self._warn(f"{node.place.name} is not used for ranks: {str(error).splitlines()[-1]}")
+            if is_over:
                 self._not_before[identity] = time.monotonic() + _RESTART_S
                 self._drop(identity)
-            elif not node.place.address and ray.wait([node.listens], timeout=0)[0]:
-                node.place = PlaceAddress(node.place.name, ray.get(node.listens), node.place.slots)
-        self._use_more(alive)
-        listening = [node.place for node in self._nodes.values() if node.place.address]
+        room = {identity: placement.fitting(node["Resources"], self._worker) for identity, node in alive.items()}
+        if self._discovery is not None:
+            slots = self._discovery.find_available_hosts_and_slots()
+            room = {each: min(room[each], slots.get(alive[each]["NodeManagerAddress"], 0)) for each in room}
+        self._use_more(alive, room)
+        # Where there is no room any more the actor stays: the job leaves such a host, and does not lose it.
+        listening = [node.place for each, node in self._nodes.items() if node.place.address and room[each]]
         return sorted(listening, key=lambda place: place.name)
 
-    def _use_more(self, alive: Mapping[str, Mapping[str, Any]]) -> None:
-        slots_by_address = self._discovery.find_available_hosts_and_slots() if self._discovery else None
+    def _use_more(self, alive: Mapping[str, Mapping[str, Any]], room: Mapping[str, int]) -> None:
         for identity, node in alive.items():
             used = sum(each.place.slots for each in self._nodes.values())
-            slots = min(
-                self._most - used if self._most is not None else math.inf,
-                placement.fitting(node["Resources"], self._worker),
-            )
-            if slots_by_address is not None:
-                slots = min(slots, slots_by_address.get(node["NodeManagerAddress"], 0))
+            slots = room[identity] if self._most is None else min(room[identity], self._most - used)
             if slots >= 1 and identity not in self._nodes and time.monotonic() >= self._not_before.get(identity, 0):
-                self._nodes[identity] = self._start(identity, node["NodeManagerAddress"], int(slots))
+                self._nodes[identity] = self._start(identity, node["NodeManagerAddress"], slots)
 
     def _start(self, identity: str, address: str, slots: int) -> _Node:
         amounts = {name: amount * slots for name, amount in self._worker.items()}
@@ -195,16 +200,21 @@ class Nodes:
         for identity in list(self._nodes):
             self._drop(identity)
 
+    def _warn(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            print(f"hvd.ray: {text}", file=sys.stderr, flush=True)
+
     def _drop(self, identity: str) -> None:
         ray.kill(self._nodes.pop(identity).actor)
 
 
-def _is_over(node: _Node) -> bool:
-    return bool(ray.wait([node.ends], timeout=0)[0])
+def _is_ready(answer: Any) -> bool:
+    return bool(ray.wait([answer], timeout=0)[0])
 
 
 def _there(answers: Iterable[Any]) -> Iterator[dict[str, bytes]]:
     """Of actors that have not died meanwhile."""
     for answer in answers:
-        with contextlib.suppress(RayActorError, RayTaskError):
+        with contextlib.suppress(RayError):
             yield ray.get(answer)

@@ -20,6 +20,8 @@ class Settings:
         timeout_s: seconds that `hvd.init()` waits for the other ranks (HVD_START_TIMEOUT).
         placement_group_timeout_s: seconds until the placement group has room, and then until its actors run.
         nics, verbose, ssh_identity_file: without effect: all addresses are tried, and nothing is started by ssh.
+        discovery: of an elastic executor with `override_discovery=False`; its `find_available_hosts_and_slots()` says
+            how many ranks each node may have, by the node's address.
     """
 
     timeout_s: float = 30
@@ -27,6 +29,7 @@ class Settings:
     nics: Sequence[str] | None = None
     verbose: int = 1
     ssh_identity_file: str | None = None
+    discovery: Any = None
 
 
 class RayExecutor:
@@ -49,8 +52,7 @@ class RayExecutor:
         reset_limit, cooldown_range, elastic_timeout: as hvdrun's `--reset-limit`, `--cooldown-range` and
             `--elastic-timeout`: how often ranks may change; seconds without new ranks on a host where one has failed;
             seconds to wait for enough of them.
-        override_discovery: elastic jobs use all nodes of the cluster. If False, those that
-            `settings.discovery.find_available_hosts_and_slots()` returns, as slots by address.
+        override_discovery: elastic jobs use all nodes of the cluster. If False, those of `settings.discovery`.
         strategy: of a new placement group with `num_workers`: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD.
 
     Raises:
@@ -92,7 +94,7 @@ class RayExecutor:
     ) -> None:
         if gpus_per_worker is not None and not use_gpu:
             raise ValueError(f"gpus_per_worker is {gpus_per_worker}, but use_gpu is False")
-        self.settings: Any = Settings() if settings is None else settings
+        self.settings = Settings() if settings is None else settings
         gpus = (gpus_per_worker or 1) if use_gpu else 0
         self._job: ActorsJob | ElasticJob
         if min_workers is None:
@@ -112,7 +114,9 @@ class RayExecutor:
             if num_workers is not None or num_hosts is not None:
                 raise ValueError("an elastic executor has min_workers and max_workers, and no num_workers or num_hosts")
             limits = Limits(min_workers, max_workers, reset_limit, cooldown_range, elastic_timeout)
-            discovery = None if override_discovery else settings.discovery
+            discovery = None if override_discovery else self.settings.discovery
+            if discovery is None and not override_discovery:
+                raise ValueError("override_discovery is False, and settings.discovery is not set")
             self._job = ElasticJob(self.settings, limits, cpus_per_worker, gpus, discovery)
 
     def start(

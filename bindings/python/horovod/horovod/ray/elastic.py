@@ -9,6 +9,7 @@ from typing import Any
 
 import ray
 
+from horovod.runner.elastic.discovery import HostDiscovery
 from hvd.ray import RayExecutor
 from hvd.ray.messages import Callbacks
 from hvd.ray.placement import fitting
@@ -16,7 +17,7 @@ from hvd.ray.placement import fitting
 __all__ = ["ElasticRayExecutor", "ElasticSettings", "RayHostDiscovery"]
 
 
-class RayHostDiscovery:
+class RayHostDiscovery(HostDiscovery):
     """All nodes of the cluster, with as many slots as they have CPUs, and GPUs if these are used, for; whatever else
     runs there. Scripts derive discoveries of their own from it."""
 
@@ -29,7 +30,7 @@ class RayHostDiscovery:
         """Slots by the node's address."""
         slot = {"CPU": self.cpus_per_slot, "GPU": self.gpus_per_slot if self.use_gpu else 0}
         nodes = (
-            (node["NodeManagerAddress"], fitting(node["Resources"], slot)) for node in ray.nodes() if node["Alive"]
+            (node["NodeManagerAddress"], fitting(node["Resources"], slot)) for node in ray.nodes() if node["alive"]
         )
         return {address: slots for address, slots in nodes if slots}
 

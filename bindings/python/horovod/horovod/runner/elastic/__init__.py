@@ -1,0 +1,1 @@
+"""What scripts derive from for elastic jobs."""
