@@ -4,8 +4,8 @@
 // and is done when all have answered. Messages to a server are answered in order, so a pull sees the worker's own
 // earlier pushes. There is no thread: a call makes progress when it starts and while somebody waits for any call.
 //
-// A connection that breaks is made again, to the server of the same number, which may have been started again in the
-// meantime; what it has not answered is sent again, and applied once.
+// A connection that breaks is made again (parameters/link.h), to the server of the same number, which may have been
+// started again in the meantime; calls that do not concern it go on.
 #pragma once
 
 #include <cstddef>
@@ -98,7 +98,6 @@ class ParameterClient {
   void leave(Deadline deadline);
 
  private:
-  class Link;
   class State;
   std::unique_ptr<State> state_;
 };

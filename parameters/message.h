@@ -30,14 +30,15 @@ enum class PsOp : std::uint8_t {
   snapshot = 10,      // payload: a folder. Answer once the shard's state is in a file there
   restore = 11,       // payload: a folder. Adds what snapshots there have of this shard
   fill = 12,          // as push: the values of rows that do not exist yet; others stay as they are
-  // Between the two servers that have a shard, on a connection of their own that `follow` begins; what the first one
+  // Between the two servers that have a shard, on a connection of their own that `follow` begins; what the primary
   // applies it passes on as it came, and so it sends `state` in parts, until both have the same.
-  follow = 13,   // the receiver is to have a copy of the shard
+  follow = 13,   // the receiver is to be a replica of the shard
   state = 14,    // payload: a part of the shard's state; flags 1: the part goes on in the next request
-  in_step = 15,  // payload: the generation. All of the state was sent: nothing is answered any more that the copy lacks
+  in_step = 15,  // payload: the generation. All of the state was sent: no answer is ahead of the replica any more
   forget = 16,   // the worker is lost
+  refused = 17,  // a numbered request that changes nothing, whenever it comes again. payload: why
 };
-inline constexpr int kPsOps = 16;
+inline constexpr int kPsOps = 17;
 constexpr bool is_between_servers(PsOp op) { return op >= PsOp::follow; }
 inline constexpr std::uint8_t kGoesOn = 1;
 
@@ -92,10 +93,18 @@ struct PsHello {
 inline constexpr std::size_t kMaxPsPayload = std::size_t{512} << 10;
 constexpr std::size_t ps_frame_bytes(std::size_t payload) { return kPsHeaderBytes + (payload + 7) / 8 * 8; }
 inline constexpr std::uint32_t kMaxPsRows = 1u << 16;
+// What a worker may have sent to a shard without an answer: so many refusals the shard remembers.
+inline constexpr std::size_t kMaxPsUnanswered = 4096;
 
 // What a request can change happens once, whatever is sent twice.
 constexpr bool is_numbered(PsOp op) {
   return op == PsOp::push || op == PsOp::push_pull || op == PsOp::clock || op == PsOp::learning_rate;
+}
+
+// What a replica needs to have as well. `restore` changes the shard otherwise: then the replica begins anew.
+constexpr bool changes_shard(PsOp op) {
+  return is_numbered(op) || op == PsOp::hello || op == PsOp::open_table || op == PsOp::leave || op == PsOp::fill ||
+         op == PsOp::forget || op == PsOp::refused;
 }
 
 // Throws Internal for a header that no peer of this protocol sends; the connection must then be closed.

@@ -12,11 +12,11 @@ namespace hvd {
 
 namespace {
 
-constexpr Duration kLookAgain = std::chrono::milliseconds(50);
+constexpr Duration kSearchInterval = std::chrono::milliseconds(50);
 constexpr Duration kAttemptTime = std::chrono::seconds(1);
 constexpr Duration kPlaceTime = std::chrono::seconds(1);     // from a server's number to its address in the store
 constexpr std::size_t kStateBytes = std::size_t{128} << 10;  // in a request
-constexpr std::size_t kMostParts = 4;                        // of the state, under way
+constexpr std::size_t kMaxParts = 4;                         // of the state, under way
 
 }  // namespace
 
@@ -38,12 +38,12 @@ void Replication::notice_event() {
 
 Deadline Replication::next_deadline() const {
   if (pipe_) return pipe_->next_look();
-  return attempt_ ? deadline_after(kLookAgain) : next_look_;
+  return attempt_ ? deadline_after(kSearchInterval) : next_search_;
 }
 
 void Replication::look_for_peer() {
-  if (Clock::now() < next_look_) return;
-  next_look_ = deadline_after(kLookAgain);
+  if (Clock::now() < next_search_) return;
+  next_search_ = deadline_after(kSearchInterval);
   const std::int64_t start = store_.add(ps_keys::starts(peer_), 0);
   if (start == 0) return;
   const ServerPlace place = ServerPlace::parse(store_.get(ps_keys::place(peer_, start), deadline_after(kPlaceTime)));
@@ -84,7 +84,7 @@ bool Replication::progress(const ShardGeneration& generation) {
     broken_.reset();
     if (error.code() == StatusCode::aborted) is_refused_ = true;
     if (was_in_step || is_refused_) throw PeerLost("parameter server " + std::to_string(peer_) + ": " + error.what());
-    if (error.code() == StatusCode::internal) log_.warning(std::string("a copy of a shard: ") + error.what());
+    if (error.code() == StatusCode::internal) log_.warning(std::string("a replica of a shard: ") + error.what());
     return false;
   }
 }
@@ -104,7 +104,7 @@ void Replication::send_state(const ShardGeneration& generation) {
       part_ = shard_.write_state(*position_);
     }
     if (part_sent_ == part_.size()) {
-      if (state_sent_.size() >= kMostParts) return;  // requests go on between parts
+      if (state_sent_.size() >= kMaxParts) return;  // requests go on between parts
       part_ = shard_.write_state(*position_);
       part_sent_ = 0;
     }

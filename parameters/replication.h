@@ -1,9 +1,8 @@
-// The copy of a shard on another server, as the shard's first server keeps it: it sends the state, and passes on every
-// request that it has applied, in their order. Once the copy is in step, an answer waits until the copy has what it
-// answers.
+// A shard's replica on another server, as its primary keeps it: it sends the state, and passes on every request that it
+// has applied, in their order. Once the replica is in step, an answer waits until the replica has what it answers.
 //
 // Both servers may take themselves for the one that is left. Each of them asks the job's store before it answers alone
-// (ShardGeneration): whoever is first goes on, and the other one's copy is void.
+// (ShardGeneration): whoever is first goes on, and the other one's rows are void.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +32,7 @@ struct ShardGeneration {
 
 class Replication {
  public:
-  // `peer` is the server that is to have the copy. The references outlive this.
+  // `peer` is the server that is to have the replica. The references outlive this.
   Replication(const Shard& shard, int server, int peer, Duration lease, const Store& store, const JobKey& key,
               const Log& log);
 
@@ -47,7 +46,7 @@ class Replication {
   Deadline next_deadline() const;
 
   // Connects, sends, and takes answers. Returns whether the connection is new, so that it must be watched. Throws
-  // PeerLost if a copy that was in step is lost, or is_refused(): until then answers wait, and afterwards it begins
+  // PeerLost if a replica that was in step is lost, or is_refused(): until then answers wait, and afterwards it begins
   // anew.
   bool progress(const ShardGeneration& generation);
 
@@ -57,10 +56,11 @@ class Replication {
   void forward();
   void cancel();
 
-  // Answers to requests that were forwarded before wait until copied() has reached forwarded(), if the copy is in step.
+  // Answers to requests that were forwarded before wait until replicated() has reached forwarded(), if the replica is
+  // in step.
   bool is_in_step() const { return in_step_; }
   std::uint64_t forwarded() const { return sent_; }
-  std::uint64_t copied() const { return answered_; }
+  std::uint64_t replicated() const { return answered_; }
 
   // Sends the whole state again, which has changed otherwise than by requests.
   void begin_anew();
@@ -78,7 +78,7 @@ class Replication {
   const Store& store_;
   const JobKey& key_;
   const Log& log_;
-  TimePoint next_look_{};
+  TimePoint next_search_{};
   std::unique_ptr<ConnectionAttempt> attempt_;
   std::unique_ptr<Pipe> pipe_;
   std::optional<Shard::Position> position_{};  // of the state that is being sent

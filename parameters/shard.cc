@@ -156,8 +156,13 @@ PsAnswer Shard::apply(const PsRequest& request, std::span<const std::byte> paylo
     forget(request.worker);
     return result;
   }
+  if (request.op == PsOp::refused) {
+    apply_refusal(request, payload);
+    return result;
+  }
   Worker& worker = worker_of(request);
   const bool is_new = !is_numbered(request.op) || request.sequence > worker.applied;
+  if (!is_new) throw_if_refused(worker, request);
   const bool has_table = request.op != PsOp::clock && request.op != PsOp::leave;
   Table* const table = has_table ? &table_of(request) : nullptr;
   if (request.op == PsOp::push || request.op == PsOp::push_pull || request.op == PsOp::fill) {
@@ -190,6 +195,21 @@ PsAnswer Shard::apply(const PsRequest& request, std::span<const std::byte> paylo
   result.min_clock = min_clock();
   if (table != nullptr) result.version = table->version;
   return result;
+}
+
+void Shard::apply_refusal(const PsRequest& request, std::span<const std::byte> why) {
+  if (request.worker >= workers_.size()) return;
+  Worker& worker = workers_[request.worker];
+  if (worker.incarnation != request.incarnation || request.sequence <= worker.applied) return;
+  worker.applied = request.sequence;
+  worker.refusals.push_back(
+      {.sequence = request.sequence, .why = {reinterpret_cast<const char*>(why.data()), why.size()}});
+  if (worker.refusals.size() > kMaxPsUnanswered) worker.refusals.pop_front();
+}
+
+void Shard::throw_if_refused(const Worker& worker, const PsRequest& request) {
+  const auto refusal = std::ranges::find(worker.refusals, request.sequence, &Refusal::sequence);
+  if (refusal != worker.refusals.end()) throw InvalidArgument(refusal->why);
 }
 
 PsAnswer Shard::hello(const PsRequest& request, std::span<const std::byte> payload) {
@@ -237,6 +257,7 @@ PsAnswer Shard::open_table(const PsRequest& request, std::span<const std::byte> 
   ByteReader reader(payload);
   TableSpec spec = read_table_spec(reader);
   reader.expect_end();
+  check_copies(spec, copies_);
   const std::size_t number = find_or_add(std::move(spec));
   return {
       .sequence = request.sequence, .version = tables_[number]->version, .rows = static_cast<std::uint32_t>(number)};
@@ -540,6 +561,11 @@ Bytes Shard::write_head() const {
     to.put(worker.applied);
     to.put(worker.clock);
     to.put(static_cast<std::uint8_t>((worker.left ? kLeft : 0) | (worker.forgotten ? kForgotten : 0)));
+    to.put(static_cast<std::uint32_t>(worker.refusals.size()));
+    for (const Refusal& refusal : worker.refusals) {
+      to.put(refusal.sequence);
+      to.put_string(refusal.why);
+    }
   }
   to.put(static_cast<std::uint32_t>(tables_.size()));
   for (const auto& table : tables_) {
@@ -602,7 +628,7 @@ void Shard::read_head(ByteReader& from) {
   const auto job = from.get<std::uint64_t>();
   const bool is_own = number == number_ && shards == shards_ && job == job_ && workers_.empty();
   const auto settled = from.get<std::uint32_t>();
-  std::vector<Worker> workers(from.get_count(21));
+  std::vector<Worker> workers(from.get_count(25));
   for (Worker& worker : workers) {
     worker.incarnation = from.get<std::uint64_t>();
     worker.applied = from.get<std::uint64_t>();
@@ -610,6 +636,10 @@ void Shard::read_head(ByteReader& from) {
     const auto flags = from.get<std::uint8_t>();
     worker.left = (flags & kLeft) != 0;
     worker.forgotten = (flags & kForgotten) != 0;
+    for (auto refusals = from.get_count(12); refusals > 0; --refusals) {
+      const auto sequence = from.get<std::uint64_t>();
+      worker.refusals.push_back({.sequence = sequence, .why = from.get_string()});
+    }
   }
   for (auto count = from.get_count(40); count > 0; --count) {
     Table& table = *tables_[find_or_add(read_table_spec(from))];

@@ -2,12 +2,14 @@
 // applied. Pure: requests in, answers out; no sockets, no time. One thread.
 //
 // The order of requests decides everything: a second shard that applies the same requests in the same order has the
-// same bits (a replica). A push that was applied before is answered, and not applied again.
+// same bits (a replica). A push that was applied before is answered, and not applied again; one that was refused, and
+// whose refusal was applied (PsOp::refused), is refused again.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -39,9 +41,9 @@ class Staleness {
 class Shard {
  public:
   // `memory`: the limit for rows and their indexes, in bytes; 0: none. `job`: the workers of another job's state are
-  // not this one's.
-  Shard(std::uint32_t number, std::uint32_t shards, std::size_t memory, std::uint64_t job = 0)
-      : number_(number), shards_(shards), job_(job), memory_(memory) {}
+  // not this one's. `copies`: how many servers have the shard.
+  Shard(std::uint32_t number, std::uint32_t shards, std::size_t memory, std::uint64_t job = 0, int copies = 1)
+      : number_(number), shards_(shards), job_(job), copies_(copies), memory_(memory) {}
 
   void limit_memory(std::size_t bytes) { memory_ = bytes; }
 
@@ -92,9 +94,15 @@ class Shard {
   void read_state(std::span<const std::byte> part);
 
  private:
+  // A numbered request that was refused.
+  struct Refusal {
+    std::uint64_t sequence = 0;
+    std::string why;
+  };
   struct Worker {
     std::uint64_t incarnation = 0;
-    std::uint64_t applied = 0;  // sequence
+    std::uint64_t applied = 0;  // sequence: what is numbered up to here was applied, or refused
+    std::deque<Refusal> refusals{};
     std::uint32_t clock = 0;
     bool left = false;
     bool forgotten = false;
@@ -125,6 +133,8 @@ class Shard {
   Table& table_of(const PsRequest& request) const;
   Worker& worker_of(const PsRequest& request);
   std::uint32_t min_clock() const;
+  void apply_refusal(const PsRequest& request, std::span<const std::byte> why);
+  static void throw_if_refused(const Worker& worker, const PsRequest& request);
   PsAnswer hello(const PsRequest& request, std::span<const std::byte> payload);
   PsAnswer open_table(const PsRequest& request, std::span<const std::byte> payload);
   std::size_t find_or_add(TableSpec spec);
@@ -149,6 +159,7 @@ class Shard {
   const std::uint32_t number_;
   const std::uint32_t shards_;
   const std::uint64_t job_;
+  const int copies_;
   std::size_t memory_;
   bool is_restored_ = false;  // from a state with other workers than those who ask
   std::vector<Worker> workers_;

@@ -41,6 +41,12 @@ void check_table_spec(const TableSpec& spec) {
                "a synchronous table keeps all its rows: no limit of rows");
 }
 
+// Which rows go depends on pulls, which only the primary sees.
+void check_copies(const TableSpec& spec, int copies) {
+  require_spec(copies < 2 || spec.dense || spec.rows == 0, spec,
+               "a limit of rows is not supported with two copies of a shard (HVD_SERVER_COPIES)");
+}
+
 void write_table_spec(const TableSpec& spec, ByteWriter& to) {
   const OptimizerSpec& o = spec.optimizer;
   to.put_string(spec.name);

@@ -117,6 +117,18 @@ void put_hello(Pipe& pipe) {
             std::as_bytes(std::span(&hello, 1)));
 }
 
+// The next answer's status.
+std::uint32_t next_status(Pipe& pipe) {
+  const Deadline deadline = deadline_after(kLong);
+  std::span<const std::byte> input;
+  while ((input = pipe.input()).size() < kPsHeaderBytes && Clock::now() < deadline) pipe.wait(deadline);
+  REQUIRE(input.size() >= kPsHeaderBytes);
+  const PsAnswer answer = parse_answer(input.first<kPsHeaderBytes>());
+  while (pipe.input().size() < ps_frame_bytes(answer.bytes) && Clock::now() < deadline) pipe.wait(deadline);
+  pipe.consume(ps_frame_bytes(answer.bytes));
+  return answer.status;
+}
+
 // Whether the server closes the connection.
 bool is_dropped(Pipe& pipe) {
   const Deadline deadline = deadline_after(kLong);
@@ -189,15 +201,27 @@ TEST_CASE("requests that mean nothing are answered, and the connection lives on"
   const auto aborted = static_cast<std::uint32_t>(StatusCode::aborted);
   const auto unsupported = static_cast<std::uint32_t>(StatusCode::unsupported);  // ask another server
   for (const std::uint32_t expected : {invalid, 0u, invalid, unsupported, aborted, invalid, 0u}) {
-    const Deadline deadline = deadline_after(kLong);
-    std::span<const std::byte> input;
-    while ((input = pipe->input()).size() < kPsHeaderBytes && Clock::now() < deadline) pipe->wait(deadline);
-    REQUIRE(input.size() >= kPsHeaderBytes);
-    const PsAnswer answer = parse_answer(input.first<kPsHeaderBytes>());
-    CHECK(answer.status == expected);
-    while (pipe->input().size() < ps_frame_bytes(answer.bytes) && Clock::now() < deadline) pipe->wait(deadline);
-    pipe->consume(ps_frame_bytes(answer.bytes));
+    CHECK(next_status(*pipe) == expected);
   }
+  CHECK(server.serves());
+}
+
+TEST_CASE("what was refused is refused again when its answer was lost, though later requests were applied") {
+  AttackedServer server(false);
+  const auto invalid = static_cast<std::uint32_t>(StatusCode::invalid_argument);
+  const PsRequest clock{.op = PsOp::clock, .sequence = 2, .incarnation = 1, .worker = 1, .clock = 1};
+  const float rate = -1, other = 1;
+  const PsRequest wrong{.op = PsOp::learning_rate, .sequence = 1, .incarnation = 1, .worker = 1, .bytes = sizeof rate};
+  const auto lost = server.connect_pipe();
+  put_hello(*lost);
+  put_frame(*lost, wrong, std::as_bytes(std::span(&rate, 1)));
+  put_frame(*lost, clock);
+  for (const std::uint32_t expected : {0u, invalid, 0u}) CHECK(next_status(*lost) == expected);
+  const auto pipe = server.connect_pipe();
+  put_hello(*pipe);
+  put_frame(*pipe, wrong, std::as_bytes(std::span(&other, 1)));  // now it could be
+  put_frame(*pipe, clock);
+  for (const std::uint32_t expected : {0u, invalid, 0u}) CHECK(next_status(*pipe) == expected);
   CHECK(server.serves());
 }
 

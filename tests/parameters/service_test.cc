@@ -57,12 +57,12 @@ class Servers {
     running.server.reset();
   }
 
-  std::unique_ptr<ParameterClient> worker(int worker, int workers, int copies = 1) {
+  std::unique_ptr<ParameterClient> worker(int worker, int workers, int copies = 1, Duration start_timeout = 20s) {
     const WorkerOptions options{.worker = worker,
                                 .workers = workers,
                                 .servers = servers_,
                                 .copies = copies,
-                                .start_timeout = 20s,
+                                .start_timeout = start_timeout,
                                 .shares_memory = shares_memory_,
                                 .host_key = "here",
                                 .wait = kOversubscribedPolicy};
@@ -297,6 +297,57 @@ TEST_CASE("a server that starts again has its snapshot, and applies what it has 
   restored->restore(folder.path(), deadline_after(kTestTimeout));
   CHECK(pulled(*restored, same, keys) == before);
   CHECK(code_of([&] { restored->restore("/nowhere", deadline_after(kTestTimeout)); }) == StatusCode::invalid_argument);
+}
+
+TEST_CASE("calls to other servers go on while one is away, and tables are opened there afterwards") {
+  const TemporaryFolder folder;
+  const ServerOptions options{.snapshot = folder.path()};
+  Servers job(2, true, options);
+  const auto worker = job.worker(0, 1);
+  const TableSpec spec = sparse("kept", 1);
+  const int table = worker->open(spec);
+  std::uint64_t at[2] = {0, 0};  // a key of each server
+  while (shard_of(spec, at[0], 2) != 0) ++at[0];
+  while (shard_of(spec, at[1], 2) != 1) ++at[1];
+  pushed(*worker, table, {at[0], at[1]}, {1.0f, 2.0f});
+  worker->snapshot(folder.path(), deadline_after(kTestTimeout));
+  job.stop(1);
+  const std::vector<std::uint64_t> keys = {at[1]};
+  float row = 0;
+  const auto call = worker->pull(table, {.keys = keys, .rows = &row});
+  const TimePoint begin = Clock::now();
+  CHECK_FALSE(worker->wait(call, deadline_after(20ms)));
+  CHECK_FALSE(worker->is_done(call));
+  std::thread other([&] { CHECK(pulled(*worker, table, {at[0]})[0] == 1.0f); });
+  other.join();
+  pushed(*worker, table, {at[0]}, {1.0f});
+  CHECK(Clock::now() - begin < 10s);  // half of the time in which the server may come back
+  std::thread open([&] { CHECK(worker->open(sparse("later", 1)) == 1); });
+  CHECK(pulled(*worker, table, {at[0]})[0] == 2.0f);
+  job.start(1, options);
+  CHECK(worker->wait(call, deadline_after(kTestTimeout)));
+  CHECK(row == 2.0f);
+  open.join();
+  pushed(*worker, 1, {at[0], at[1]}, {3.0f, 4.0f});
+  CHECK(pulled(*worker, 1, {at[1], at[0]}) == std::vector<float>{4.0f, 3.0f});
+  worker->leave(deadline_after(kTestTimeout));
+}
+
+TEST_CASE("a server that does not come back is named, and ends all calls") {
+  Servers job(2);
+  const auto worker = job.worker(0, 1, 1, 200ms);
+  const int table = worker->open(sparse("kept", 1));
+  job.stop(1);
+  std::vector<std::uint64_t> keys(20);
+  std::iota(keys.begin(), keys.end(), std::uint64_t{0});
+  std::string why;
+  try {
+    pulled(*worker, table, keys);
+  } catch (const PeerLost& error) {
+    why = error.what();
+  }
+  CHECK(why.find("parameter server 1 cannot be reached") != std::string::npos);
+  CHECK(code_of([&] { pulled(*worker, table, keys); }) == StatusCode::peer_lost);
 }
 
 // Of a shard, as the server says that answers for it.

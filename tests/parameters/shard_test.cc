@@ -101,6 +101,47 @@ TEST_CASE("a push that is refused changes nothing, and may be repeated") {
   CHECK_THROWS_AS(worker.set_learning_rate(table, std::nanf("")), InvalidArgument);
 }
 
+TEST_CASE("a refusal is kept with the shard's state, and only for its worker") {
+  Shard shard(0, 1, 0);
+  ShardCaller worker(shard, 0, 2), other(shard, 1, 2);
+  const auto table = worker.open(table_of(1));
+  PsRequest refused = worker.header(PsOp::refused, table);
+  refused.sequence = 5;
+  const std::string why = "it is full";
+  apply_to(shard, refused, std::as_bytes(std::span(why)));
+  CHECK(worker.hello().applied == 5);
+  Shard replica(0, 1, 0);
+  add_state(replica, state_of(shard));
+  PsRequest push = refused;
+  push.op = PsOp::push;
+  push.rows = 1;
+  const Bytes payload = payload_of(Keys{1}, Values{1});
+  for (Shard* const one : {&shard, &replica}) {
+    CHECK_THROWS_WITH(apply_to(*one, push, payload), why);
+    PsRequest next = push;
+    ++next.sequence;
+    apply_to(*one, next, payload);
+    CHECK_THROWS_WITH(apply_to(*one, push, payload), why);
+    CHECK(apply_to(*one, worker.header(PsOp::pull, table, 1), payload_of(Keys{1})).rows() == Values{1});
+    refused.worker = 7;  // there is none
+    CHECK_NOTHROW(apply_to(*one, refused, std::as_bytes(std::span(why))));
+  }
+  PsRequest of_other = push;
+  of_other.worker = 1;
+  CHECK_NOTHROW(apply_to(shard, of_other, payload));
+  CHECK(other.pull(table, {1}) == Values{2});
+  CHECK(ShardCaller(shard, 0, 2, 2).hello().applied == 0);  // another process
+}
+
+TEST_CASE("tables that replicas could not keep alike are refused by all servers") {
+  Shard shard(0, 2, 0, 0, 2);
+  ShardCaller worker(shard, 0, 1);
+  TableSpec limited = table_of(1);
+  limited.rows = 10;
+  CHECK_THROWS_AS(worker.open(limited), InvalidArgument);
+  CHECK(worker.open(table_of(1)) == 0);
+}
+
 TEST_CASE("a worker that has come again replaces the earlier one") {
   Shard shard(0, 1, 0);
   ShardCaller first(shard, 0, 2), other(shard, 1, 2);

@@ -1,0 +1,246 @@
+#include "parameters/link.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr Duration kRetryInterval = std::chrono::milliseconds(20);
+constexpr Duration kMaxTurn = std::chrono::milliseconds(100);  // between two tries; more is the caller's time
+
+}  // namespace
+
+Link::Link(const WorkerIdentity& worker, int shard, const std::deque<TableSpec>& tables, Status& failure)
+    : worker_(worker), shard_(shard), tables_(tables), failure_(failure) {
+  begin_connecting();
+}
+
+int Link::server() const { return (shard_ + (tries_replica_ ? 1 : 0)) % worker_.options.servers; }
+
+std::string Link::name() const { return "parameter server " + std::to_string(shard_); }
+
+// ---- The connection
+
+void Link::begin_connecting() {
+  pipe_.reset();
+  sent_ = 0;
+  spent_ = Duration::zero();
+  last_try_ = next_try_ = Clock::now();
+}
+
+bool Link::connect() {
+  if (pipe_) return true;
+  const TimePoint now = Clock::now();
+  spent_ += std::min<Duration>(now - std::exchange(last_try_, now), kMaxTurn);
+  if (!attempt_ && now < next_try_) return false;
+  try {
+    if (!attempt_) {
+      attempt_ = std::make_unique<ServerAttempt>(worker_, shard_, server(), tables_, table_numbers_.size());
+    }
+    if (!attempt_->advance()) return false;
+  } catch (const Error& error) {
+    put_off(error);
+    return false;
+  }
+  adopt(*std::exchange(attempt_, nullptr));
+  return true;
+}
+
+void Link::adopt(ServerAttempt& attempt) {
+  const PsAnswer& greeting = attempt.greeting();
+  if (last_applied_ > 0 && greeting.rows == 0) {
+    throw Aborted(name() + " was started again and has lost its rows: it has no snapshot (HVD_SERVER_SNAPSHOT)");
+  }
+  if (!std::exchange(has_met_, true)) first_clock_ = static_cast<std::uint32_t>(greeting.version);
+  table_numbers_ = attempt.take_table_numbers();
+  pipe_ = attempt.take_pipe();
+}
+
+// The server may not have begun, be in the middle of starting again, or have left the shard to the other one.
+void Link::put_off(const Error& cause) {
+  attempt_.reset();
+  const StatusCode code = cause.code();
+  if (code != StatusCode::peer_lost && code != StatusCode::timeout && code != StatusCode::unsupported) {
+    throw Error(cause.status());
+  }
+  if (spent_ >= worker_.options.start_timeout) {
+    throw PeerLost(name() + " cannot be reached: " + cause.what());
+  }
+  if (worker_.options.copies > 1) tries_replica_ = !tries_replica_;
+  if (spent_ > kRetryInterval) next_try_ = Clock::now() + kRetryInterval;
+}
+
+bool Link::wait(Deadline deadline) {
+  if (pipe_) {
+    pipe_->wait(deadline);
+  } else if (attempt_) {
+    attempt_->wait(deadline);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void Link::look_for_silence(TimePoint now) {
+  if (pipe_) pipe_->look_for_silence(now);
+}
+
+void Link::forget_tables(std::size_t count) {
+  table_numbers_.resize(std::min(table_numbers_.size(), count));
+  attempt_.reset();  // it may open them
+}
+
+void Link::close(const Status& reason) {
+  for (const Message& message : messages_) finish(message, reason, 0);
+  messages_.clear();
+  sent_ = 0;
+  pipe_.reset();
+  attempt_.reset();
+}
+
+// ---- Requests
+
+void Link::submit(Message&& message, std::uint32_t clock) {
+  message.request.worker = static_cast<std::uint32_t>(worker_.options.worker);
+  message.request.incarnation = worker_.incarnation;
+  message.request.shard = static_cast<std::uint32_t>(shard_);
+  message.request.sequence = ++last_sequence_;
+  message.request.clock = clock;
+  if (message.call) ++message.call->unanswered;
+  messages_.push_back(std::move(message));
+}
+
+void Link::progress() {
+  if (is_idle() || !connect()) return;
+  try {
+    while (sent_ < std::min(messages_.size(), kMaxPsUnanswered) && send(messages_[sent_])) ++sent_;
+    pipe_->flush();
+    take_answers();
+  } catch (const PeerLost& error) {
+    worker_.log.warning(name() + ": " + error.what() + "; connecting again");
+    begin_connecting();
+  }
+}
+
+// False: there is no room yet.
+bool Link::send(const Message& message) {
+  const std::size_t bytes = payload_bytes(message);
+  std::byte* const to = pipe_->room(ps_frame_bytes(bytes));
+  if (to == nullptr) return false;
+  PsRequest request = message.request;
+  request.bytes = static_cast<std::uint32_t>(bytes);
+  if (message.table >= 0 && request.op != PsOp::open_table) {
+    request.table = table_numbers_[static_cast<std::size_t>(message.table)];
+  }
+  std::memcpy(to, &request, sizeof request);
+  write_payload(message, to + kPsHeaderBytes);
+  pipe_->commit(ps_frame_bytes(bytes));
+  return true;
+}
+
+std::size_t Link::payload_bytes(const Message& message) const {
+  if (!message.has_rows()) return message.payload.size();
+  const std::size_t gradients = message.has_gradients() ? width_of(message) * sizeof(float) : 0;
+  return message.request.rows * (sizeof(std::uint64_t) + gradients);
+}
+
+void Link::write_payload(const Message& message, std::byte* to) const {
+  if (message.has_rows()) return write_rows(message, to);
+  if (!message.payload.empty()) std::memcpy(to, message.payload.data(), message.payload.size());
+}
+
+void Link::write_rows(const Message& message, std::byte* to) const {
+  const RowsCall& rows = message.rows;
+  const std::size_t count = message.request.rows, width = width_of(message);
+  const std::size_t row_bytes = width * sizeof(float);
+  if (message.places.empty()) {
+    std::memcpy(to, rows.keys.data() + message.first, count * sizeof(std::uint64_t));
+  } else {
+    for (std::size_t i = 0; i < count; ++i) {
+      std::memcpy(to + i * sizeof(std::uint64_t), &rows.keys[message.places[i]], sizeof(std::uint64_t));
+    }
+  }
+  if (!message.has_gradients()) return;
+  std::byte* const values = to + count * sizeof(std::uint64_t);
+  const std::size_t total = rows.values;
+  if (message.places.empty()) {
+    const std::size_t begin = message.first * width, there = std::min(count * width, total - begin);
+    std::memcpy(values, rows.gradients + begin, there * sizeof(float));
+    std::memset(values + there * sizeof(float), 0, count * row_bytes - there * sizeof(float));
+    return;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    std::memcpy(values + i * row_bytes, rows.gradients + message.places[i] * width, row_bytes);
+  }
+}
+
+// ---- Answers
+
+void Link::take_answers() {
+  while (!is_idle()) {  // a server whose workers have all left ends after its last answer
+    const auto input = pipe_->input();
+    if (input.size() < kPsHeaderBytes) break;
+    const PsAnswer answer = parse_answer(input.first<kPsHeaderBytes>());
+    const std::size_t frame = ps_frame_bytes(answer.bytes);
+    if (input.size() < frame) break;
+    take(answer, input.subspan(kPsHeaderBytes, answer.bytes));
+    pipe_->consume(frame);
+  }
+  pipe_->flush();
+}
+
+void Link::take(const PsAnswer& answer, std::span<const std::byte> payload) {
+  if (sent_ == 0 || messages_.front().request.sequence != answer.sequence) {
+    throw Internal(name() + " has answered what was not asked");
+  }
+  const Message& message = messages_.front();
+  const std::string_view text(reinterpret_cast<const char*>(payload.data()), payload.size());
+  if (answer.status != 0) {
+    finish(message, Status(static_cast<StatusCode>(answer.status), std::string(text)), 0);
+  } else {
+    if (is_numbered(message.request.op)) last_applied_ = message.request.sequence;
+    min_clock_ = std::max(min_clock_, answer.min_clock);
+    if (message.request.op == PsOp::open_table) table_numbers_.push_back(static_cast<std::uint16_t>(answer.rows));
+    if (message.request.op == PsOp::stats && message.call) message.call->text->append(text);
+    if (message.rows.rows != nullptr) copy_rows(message, payload);
+    finish(message, Status(), answer.version);
+  }
+  messages_.pop_front();
+  --sent_;
+}
+
+void Link::copy_rows(const Message& message, std::span<const std::byte> payload) const {
+  const std::size_t count = message.request.rows, width = width_of(message);
+  if (payload.size() != count * width * sizeof(float)) {
+    throw Internal(name() + " has answered with rows of another size");
+  }
+  if (message.places.empty()) {
+    const std::size_t begin = message.first * width, there = std::min(count * width, message.rows.values - begin);
+    std::memcpy(message.rows.rows + begin, payload.data(), there * sizeof(float));
+    return;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    std::memcpy(message.rows.rows + message.places[i] * width, payload.data() + i * width * sizeof(float),
+                width * sizeof(float));
+  }
+}
+
+void Link::finish(const Message& message, Status status, std::uint64_t version) {
+  if (!message.call) {
+    if (!status.ok() && failure_.ok()) failure_ = status;
+    return;
+  }
+  ParameterClient::Call& call = *message.call;
+  --call.unanswered;
+  call.version = std::min(call.version, version);
+  if (!status.ok() && call.status.ok()) call.status = std::move(status);
+  if (call.dropped && call.unanswered == 0 && failure_.ok()) failure_ = call.status;
+}
+
+}  // namespace hvd
