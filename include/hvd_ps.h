@@ -24,7 +24,8 @@ typedef enum hvd_ps_rule {
   HVD_PS_SGD = 2,     /* the bits of torch.optim.SGD; with momentum, Nesterov's form, weight decay */
   HVD_PS_ADAGRAD = 3, /* as torch.optim.Adagrad */
   HVD_PS_ADAM = 4,    /* as torch.optim.Adam; steps are counted for each row */
-  HVD_PS_FTRL = 5     /* FTRL-Proximal (McMahan et al., KDD 2013) */
+  HVD_PS_FTRL = 5,    /* FTRL-Proximal (McMahan et al., KDD 2013) */
+  HVD_PS_CUSTOM = 6   /* a function of the program's: hvd_ps_register_update() */
 } hvd_ps_rule;
 
 typedef enum hvd_ps_initializer {
@@ -57,18 +58,33 @@ typedef struct hvd_ps_table {
   float accumulator, beta, l1, l2; /* Adagrad, FTRL: initial sum of squares; FTRL */
   int32_t initializer;             /* hvd_ps_initializer: of rows that nobody has pushed to */
   float a, b;
-  int32_t filled; /* dense: 1: pulls and pushes wait until hvd_ps_fill() has given the first values */
-  uint64_t seed;  /* initial values are a function of seed, key and column */
+  int32_t filled;     /* dense: 1: pulls and pushes wait until hvd_ps_fill() has given the first values */
+  uint64_t seed;      /* initial values are a function of seed, key and column */
+  const char* update; /* HVD_PS_CUSTOM: the name under which servers have registered it; else NULL */
+  int32_t state;      /* HVD_PS_CUSTOM: values of state for each row */
+  int32_t max_age;    /* sparse: rows that nobody has used for so many clocks of the slowest worker go; 0: none do */
+  int32_t cache;      /* of this worker alone, sparse, not synchronous: a pull may return rows that an earlier one has
+                         brought, at most so many clocks of this worker ago, with its own pushes; 0: none */
 } hvd_ps_table;
 
 #define HVD_PS_TABLE_INIT                                                                                             \
   {                                                                                                                   \
     sizeof(struct hvd_ps_table), NULL, 0, HVD_PS_ASYNCHRONOUS, 0, 1, 0, 0, HVD_PS_SGD, 0, 0, 0.01f, 0.0f, 0.0f, 0.9f, \
-        0.999f, 1e-8f, 0.0f, 1.0f, 0.0f, 0.0f, HVD_PS_CONSTANT, 0.0f, 0.0f, 0, 0                                      \
+        0.999f, 1e-8f, 0.0f, 1.0f, 0.0f, 0.0f, HVD_PS_CONSTANT, 0.0f, 0.0f, 0, 0, NULL, 0, 0, 0                       \
   }
 
 typedef struct hvd_ps hvd_ps;           /* a worker's connections with all servers */
 typedef struct hvd_ps_work hvd_ps_work; /* a pull or push in progress */
+
+/* An update of the program's own: changes `count` rows, of `columns` values each, by a gradient for each, and the rows'
+ * state of `state_columns` values, which are 0 in a new row. All three lie row by row, and belong to the caller. Called
+ * by one thread of a server at a time. Returns 0; else the push is refused, and nothing has changed. */
+typedef int (*hvd_ps_update)(float* rows, float* state, const float* gradients, size_t count, size_t columns,
+                             size_t state_columns, float learning_rate, void* context);
+
+/* For tables whose rule is HVD_PS_CUSTOM, by name. In every process that serves, before hvd_ps_serve() or
+ * hvd_ps_connect(). One of the same name is replaced, for tables that are opened afterwards. */
+HVD_API hvd_status hvd_ps_register_update(const char* name, hvd_ps_update update, void* context);
 
 /* Serves until all workers have left, or SIGTERM. In a process that is one of its job's servers, instead of hvd_init();
  * HVD_INVALID_ARGUMENT in others. HVD_SERVER_MEMORY limits its rows; with HVD_SERVER_SNAPSHOT it writes snapshots, and
@@ -94,6 +110,10 @@ HVD_API hvd_status hvd_ps_open(hvd_ps* ps, const hvd_ps_table* table, int32_t* n
 /* The number of servers, and whether they are other processes. */
 HVD_API hvd_status hvd_ps_servers(hvd_ps* ps, int32_t* servers, int32_t* are_others);
 
+/* Stores how many rows this worker's pulls have found in the table's cache, and how many servers were asked for. Zero
+ * where the table has no cache. */
+HVD_API hvd_status hvd_ps_cache_counts(hvd_ps* ps, int32_t table, uint64_t* found, uint64_t* missing);
+
 /* Pull copies rows to `rows`, push applies `gradients` to them, push_pull does both in one round trip. `count` keys,
  * and `width` values for each in the order of keys; gradients of a key that comes several times are added up. keys
  * NULL: the whole of a dense table, of which `count` values are in memory (the last row may have more; they are zero).
@@ -116,7 +136,7 @@ HVD_API hvd_status hvd_ps_fill(hvd_ps* ps, int32_t table, const float* values, s
 /* As hvd_work_wait(). */
 HVD_API hvd_status hvd_ps_work_wait(hvd_ps_work* work, int64_t timeout_us);
 HVD_API int hvd_ps_work_poll(hvd_ps_work* work);
-/* Of a work that is done: how many updates the table had had, on the server with the fewest. */
+/* Of a work that is done: how many updates the table had had, on the server with the fewest; 0 if none was asked. */
 HVD_API uint64_t hvd_ps_work_version(hvd_ps_work* work);
 /* The call continues; hvd_ps_flush() returns its error. */
 HVD_API void hvd_ps_work_free(hvd_ps_work* work);

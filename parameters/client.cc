@@ -11,6 +11,7 @@
 #include "core/net/byte_codec.h"
 #include "parameters/link.h"
 #include "parameters/message.h"
+#include "parameters/row_cache.h"
 #include "parameters/server.h"
 
 namespace hvd {
@@ -53,6 +54,7 @@ class ParameterClient::State {
   Mutex mutex ACQUIRED_AFTER(opening);
   std::atomic<int> callers{0};                     // that want the mutex: a thread that waits for answers lets them in
   std::deque<TableSpec> tables GUARDED_BY(mutex);  // references stay valid
+  std::vector<std::unique_ptr<RowCache>> caches GUARDED_BY(mutex);  // by table; null: it has none
   std::vector<std::unique_ptr<Link>> links GUARDED_BY(mutex);
   std::uint32_t clock GUARDED_BY(mutex) = 0;
   Status failure GUARDED_BY(mutex);  // of what nobody waits for
@@ -146,14 +148,16 @@ class ParameterClient::State {
   }
 
   void connect() EXCLUDES(mutex);
-  int find_table(const TableSpec& spec) const REQUIRES(mutex);
-  void add_table(const TableSpec& spec) EXCLUDES(mutex) REQUIRES(opening);
+  int find_table(const TableSpec& spec, std::uint32_t cache) const REQUIRES(mutex);
+  void add_table(const TableSpec& spec, std::uint32_t cache) EXCLUDES(mutex) REQUIRES(opening);
   void remove_last_table() REQUIRES(mutex);
   CallReference start(int table, PsOp op, const RowsCall& rows) EXCLUDES(mutex);
   CallReference ask_all(PsOp op, int table, const Bytes& payload) EXCLUDES(mutex);
   CallReference submit_to_all(PsOp op, int table, const Bytes& payload) REQUIRES(mutex);
   void wait_for(const CallReference& call, Deadline deadline, const char* what) EXCLUDES(mutex);
+  std::vector<std::uint32_t> missing_in_cache(const Message& pull) REQUIRES(mutex);
   void deal(Message prototype, std::span<const std::uint64_t> keys) REQUIRES(mutex);
+  void deal_places(const Message& prototype, std::span<const std::uint32_t> places) REQUIRES(mutex);
   void submit_range(Message&& prototype, std::uint32_t server, std::uint32_t first, std::uint32_t count)
       REQUIRES(mutex);
   std::uint32_t rows_per_message(const TableSpec& spec, PsOp op) const;
@@ -161,20 +165,24 @@ class ParameterClient::State {
 
 // ---- Tables
 
-int ParameterClient::State::find_table(const TableSpec& spec) const {
+int ParameterClient::State::find_table(const TableSpec& spec, std::uint32_t cache) const {
   const auto found = std::ranges::find(tables, spec.name, &TableSpec::name);
   if (found == tables.end()) return -1;
-  if (!(*found == spec)) throw InvalidArgument("table '" + spec.name + "' is open already, with other arguments");
-  return static_cast<int>(found - tables.begin());
+  const auto number = static_cast<std::size_t>(found - tables.begin());
+  if (!(*found == spec) || cache != (caches[number] ? caches[number]->clocks() : 0)) {
+    throw InvalidArgument("table '" + spec.name + "' is open already, with other arguments");
+  }
+  return static_cast<int>(number);
 }
 
-void ParameterClient::State::add_table(const TableSpec& spec) {
+void ParameterClient::State::add_table(const TableSpec& spec, std::uint32_t cache) {
   ByteWriter bytes;
   write_table_spec(spec, bytes);
   CallReference call;
   {
     const CallerLock lock(mutex, callers);
     tables.push_back(spec);
+    caches.push_back(cache == 0 ? nullptr : std::make_unique<RowCache>(spec.width, cache));
     call = submit_to_all(PsOp::open_table, static_cast<int>(tables.size() - 1), bytes.take());
   }
   try {
@@ -189,6 +197,7 @@ void ParameterClient::State::add_table(const TableSpec& spec) {
 
 void ParameterClient::State::remove_last_table() {
   tables.pop_back();
+  caches.pop_back();
   for (const auto& link : links) link->forget_tables(tables.size());
 }
 
@@ -233,11 +242,21 @@ void ParameterClient::State::deal(Message prototype, std::span<const std::uint64
     }
     return;
   }
-  std::vector<std::vector<std::uint32_t>> places(servers());
-  for (std::uint32_t i = 0; i < count; ++i) places[shard_of(spec, keys[i], servers())].push_back(i);
+  std::vector<std::uint32_t> places(count);
+  std::iota(places.begin(), places.end(), 0u);
+  deal_places(prototype, places);
+}
+
+// Of a call's rows those at these places.
+void ParameterClient::State::deal_places(const Message& prototype, std::span<const std::uint32_t> places) {
+  const TableSpec& spec = spec_of(prototype.table);
+  std::vector<std::vector<std::uint32_t>> by_server(servers());
+  for (const std::uint32_t place : places) {
+    by_server[shard_of(spec, prototype.rows.keys[place], servers())].push_back(place);
+  }
   const std::uint32_t at_most = rows_per_message(spec, prototype.request.op);
   for (std::uint32_t server = 0; server < servers(); ++server) {
-    const auto& own = places[server];
+    const auto& own = by_server[server];
     for (std::size_t first = 0; first < own.size(); first += at_most) {
       Message message = prototype;
       const std::size_t end = std::min(own.size(), first + at_most);
@@ -247,6 +266,16 @@ void ParameterClient::State::deal(Message prototype, std::span<const std::uint64
       links[server]->submit(std::move(message), clock);
     }
   }
+}
+
+// The places of a pull's rows that the cache does not have; the others are copied.
+std::vector<std::uint32_t> ParameterClient::State::missing_in_cache(const Message& pull) {
+  const std::size_t width = spec_of(pull.table).width;
+  std::vector<std::uint32_t> missing;
+  for (std::uint32_t i = 0; i < pull.rows.keys.size(); ++i) {
+    if (!pull.cache->find(pull.rows.keys[i], clock, pull.rows.rows + i * width)) missing.push_back(i);
+  }
+  return missing;
 }
 
 ParameterClient::CallReference ParameterClient::State::start(int table, PsOp op, const RowsCall& rows) {
@@ -280,7 +309,14 @@ ParameterClient::CallReference ParameterClient::State::start(int table, PsOp op,
   } else {
     prototype.rows.values = rows.keys.size() * spec.width;
   }
-  deal(std::move(prototype), call->own_keys.empty() ? rows.keys : call->own_keys);
+  prototype.cache = caches[static_cast<std::size_t>(table)].get();
+  if (prototype.cache != nullptr && op == PsOp::pull) {
+    deal_places(prototype, missing_in_cache(prototype));
+  } else {
+    if (prototype.cache != nullptr)
+      std::ranges::for_each(rows.keys, [&](auto key) { prototype.cache->begin_push(key); });
+    deal(std::move(prototype), call->own_keys.empty() ? rows.keys : call->own_keys);
+  }
   progress();
   return call;
 }
@@ -340,16 +376,19 @@ ParameterClient::ParameterClient(const WorkerOptions& options, const Store& stor
 
 ParameterClient::~ParameterClient() = default;
 
-int ParameterClient::open(const TableSpec& spec) {
+int ParameterClient::open(const TableSpec& spec, std::uint32_t cache) {
   check_table_spec(spec);
+  if (cache > 0 && (spec.dense || spec.consistency == Consistency::synchronous)) {
+    throw InvalidArgument("table '" + spec.name + "': only sparse tables that are not synchronous have a cache");
+  }
   check_copies(spec, state_->worker.options.copies);
   const MutexLock opening(state_->opening);
   {
     const CallerLock lock(state_->mutex, state_->callers);
     state_->check();
-    if (const int number = state_->find_table(spec); number >= 0) return number;
+    if (const int number = state_->find_table(spec, cache); number >= 0) return number;
   }
-  state_->add_table(spec);
+  state_->add_table(spec, cache);
   const CallerLock lock(state_->mutex, state_->callers);
   return static_cast<int>(state_->tables.size() - 1);
 }
@@ -359,6 +398,14 @@ int ParameterClient::servers() const { return state_->worker.options.servers; }
 const TableSpec& ParameterClient::spec(int table) const {
   const CallerLock lock(state_->mutex, state_->callers);
   return state_->spec_of(table);
+}
+
+ParameterClient::CacheCounts ParameterClient::cache_counts(int table) const {
+  const CallerLock lock(state_->mutex, state_->callers);
+  state_->spec_of(table);
+  const RowCache* const cache = state_->caches[static_cast<std::size_t>(table)].get();
+  if (cache == nullptr) return {};
+  return {.found = cache->found(), .missing = cache->missing()};
 }
 
 ParameterClient::CallReference ParameterClient::pull(int table, const RowsCall& rows) {
@@ -414,6 +461,9 @@ void ParameterClient::advance_clock() {
   const CallerLock lock(state_->mutex, state_->callers);
   state_->check();
   ++state_->clock;
+  for (const auto& cache : state_->caches) {
+    if (cache) cache->advance(state_->clock);
+  }
   for (const auto& link : state_->links) {
     link->submit({.request = {.op = PsOp::clock}, .call = nullptr}, state_->clock);
   }

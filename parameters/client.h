@@ -58,8 +58,14 @@ class ParameterClient {
 
   // All functions: any thread.
 
-  // Opens a table, or finds the open one. Returns its number in this process. Throws Mismatch, InvalidArgument.
-  int open(const TableSpec& spec);
+  // Opens a table, or finds the open one. Returns its number in this process. `cache`: for so many clocks of this
+  // worker pulls may be answered with rows that it has pulled before (parameters/row_cache.h); 0: never. Throws
+  // Mismatch, InvalidArgument.
+  int open(const TableSpec& spec, std::uint32_t cache = 0);
+  struct CacheCounts {
+    std::uint64_t found = 0, missing = 0;  // rows
+  };
+  CacheCounts cache_counts(int table) const;
   int servers() const;
   const TableSpec& spec(int table) const;
 

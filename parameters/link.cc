@@ -210,6 +210,7 @@ void Link::take(const PsAnswer& answer, std::span<const std::byte> payload) {
     if (message.request.op == PsOp::stats && message.call) message.call->text->append(text);
     if (message.rows.rows != nullptr) copy_rows(message, payload);
     finish(message, Status(), answer.version);
+    if (message.cache != nullptr && message.rows.rows != nullptr) cache_rows(message, payload);
   }
   messages_.pop_front();
   --sent_;
@@ -231,7 +232,17 @@ void Link::copy_rows(const Message& message, std::span<const std::byte> payload)
   }
 }
 
+void Link::cache_rows(const Message& message, std::span<const std::byte> payload) const {
+  const auto* const rows = reinterpret_cast<const float*>(payload.data());  // payloads are aligned
+  for (std::size_t i = 0; i < message.request.rows; ++i) {
+    message.cache->keep(message.key(i), message.request.clock, rows + i * width_of(message));
+  }
+}
+
 void Link::finish(const Message& message, Status status, std::uint64_t version) {
+  if (message.cache != nullptr && message.has_gradients()) {
+    for (std::size_t i = 0; i < message.request.rows; ++i) message.cache->end_push(message.key(i));
+  }
   if (!message.call) {
     if (!status.ok() && failure_.ok()) failure_ = status;
     return;

@@ -19,6 +19,7 @@
 #include "parameters/client.h"
 #include "parameters/message.h"
 #include "parameters/pipe.h"
+#include "parameters/row_cache.h"
 #include "parameters/server_attempt.h"
 #include "parameters/table_spec.h"
 
@@ -45,7 +46,9 @@ struct Message {
   std::vector<std::uint32_t> places{};  // of its rows within the call; empty: `request.rows` from `first` on
   std::uint32_t first = 0;
   Bytes payload{};
+  RowCache* cache = nullptr;  // of the table, if it has one
 
+  std::uint64_t key(std::size_t i) const { return rows.keys[places.empty() ? first + i : places[i]]; }
   bool has_rows() const { return request.op == PsOp::pull || has_gradients(); }
   bool has_gradients() const {
     return request.op == PsOp::push || request.op == PsOp::push_pull || request.op == PsOp::fill;
@@ -94,6 +97,7 @@ class Link {
   void take_answers();
   void take(const PsAnswer& answer, std::span<const std::byte> payload);
   void copy_rows(const Message& message, std::span<const std::byte> payload) const;
+  void cache_rows(const Message& message, std::span<const std::byte> payload) const;
   void finish(const Message& message, Status status, std::uint64_t version);
   std::size_t width_of(const Message& message) const { return tables_[static_cast<std::size_t>(message.table)].width; }
 

@@ -60,6 +60,7 @@ std::size_t state_size(const OptimizerSpec& spec, std::size_t width) {
     case UpdateRule::adagrad: return spec.row_wise ? 1 : width;
     case UpdateRule::adam: return 1 + width + (spec.row_wise ? 1 : width);
     case UpdateRule::ftrl: return 2 * width;
+    case UpdateRule::custom: return spec.state;
   }
   return 0;
 }
@@ -100,6 +101,7 @@ void update_row(const OptimizerSpec& spec, float* row, const float* gradient, st
       return (spec.row_wise ? loops.adam_row : loops.adam)(step, row, state, gradient, width);
     }
     case UpdateRule::ftrl: return loops.ftrl(step, row, state, gradient, width);
+    case UpdateRule::custom: return;  // see parameters/update_functions.h
   }
 }
 

@@ -17,7 +17,7 @@ std::size_t state_size(const OptimizerSpec& spec, std::size_t width);
 // Fills a new row, state included.
 void initialize_row(const TableSpec& spec, std::uint64_t key, float* row);
 
-// Changes a row by a gradient of `width` values.
+// Changes a row by a gradient of `width` values; not for custom updates.
 void update_row(const OptimizerSpec& spec, float* row, const float* gradient, std::size_t width);
 
 // sum[i] += values[i]

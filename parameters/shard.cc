@@ -64,7 +64,9 @@ std::uint64_t Staleness::median() const {
   return 0;
 }
 
-Shard::Table::Table(TableSpec of) : spec(std::move(of)), rows(spec.width + state_size(spec.optimizer, spec.width)) {}
+Shard::Table::Table(TableSpec of) : spec(std::move(of)), rows(spec.width + state_size(spec.optimizer, spec.width)) {
+  if (spec.optimizer.rule == UpdateRule::custom) function = find_update(spec.optimizer.function);
+}
 
 void Shard::Table::count_pending() {
   pending_bytes = 0;
@@ -282,13 +284,14 @@ std::size_t Shard::find_or_add(TableSpec spec) {
 void Shard::pull(Table& table, const PsRequest& request, std::span<const std::byte> keys, std::span<std::byte> answer) {
   const std::size_t width = table.spec.width, bytes = width * sizeof(float);
   require_payload(answer.size() == request.rows * bytes);
+  if (!table.failure.empty()) throw InvalidArgument(table.failure);
   for (std::size_t i = 0; i < request.rows; ++i) table.rows.prefetch(key_at(keys, i));
   std::vector<float> fresh;
   for (std::size_t i = 0; i < request.rows; ++i) {
     const std::uint64_t key = key_at(keys, i);
     std::byte* const to = answer.data() + i * bytes;
     if (RowTable::Row* const row = table.rows.find(key)) {
-      row->used = static_cast<std::uint32_t>(table.version);
+      row->used = time_of(table);
       std::memcpy(to, row->values(), bytes);
       continue;
     }
@@ -302,6 +305,7 @@ void Shard::pull(Table& table, const PsRequest& request, std::span<const std::by
 }
 
 void Shard::push(Table& table, const PsRequest& request, std::span<const std::byte> payload) {
+  if (!table.failure.empty()) throw InvalidArgument(table.failure);
   const auto keys = keys_of(request, payload);
   keys_.resize(request.rows);
   std::memcpy(keys_.data(), keys.data(), keys.size());
@@ -350,7 +354,7 @@ bool Shard::make_rows(Table& table, std::span<const std::uint64_t> keys, std::si
     RowTable::Row& row = table.rows.insert(key);
     initialize_row(spec, key, row.values());
     row.touch = touch;
-    row.used = static_cast<std::uint32_t>(table.version);
+    row.used = time_of(table);
     --missing;
   }
   return has_duplicates || missing > 0;
@@ -377,13 +381,8 @@ void Shard::fill(Table& table, const PsRequest& request, std::span<const std::by
 void Shard::update(Table& table, std::span<const std::uint64_t> keys, const float* gradients) {
   const std::size_t width = table.spec.width;
   const bool has_duplicates = make_rows(table, keys);
-  const auto update_one = [&](std::uint64_t key, const float* gradient) {
-    RowTable::Row& row = *table.rows.find(key);
-    row.used = static_cast<std::uint32_t>(table.version);
-    update_row(table.spec.optimizer, row.values(), gradient, width);
-  };
   if (!has_duplicates) {
-    for (std::size_t i = 0; i < keys.size(); ++i) update_one(keys[i], gradients + i * width);
+    update_rows(table, keys, gradients);
   } else {
     std::unordered_map<std::uint64_t, std::size_t> places;
     std::vector<std::uint64_t> order;
@@ -398,9 +397,55 @@ void Shard::update(Table& table, std::span<const std::uint64_t> keys, const floa
         add_values(sums_.data() + place->second * width, gradient, width);
       }
     }
-    for (std::size_t i = 0; i < order.size(); ++i) update_one(order[i], sums_.data() + i * width);
+    update_rows(table, order, sums_.data());
   }
   ++table.version;
+}
+
+// Of rows that exist, each once.
+void Shard::update_rows(Table& table, std::span<const std::uint64_t> keys, const float* gradients) {
+  if (table.function) return call_function(table, keys, gradients);
+  const std::size_t width = table.spec.width;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    RowTable::Row& row = *table.rows.find(keys[i]);
+    row.used = time_of(table);
+    update_row(table.spec.optimizer, row.values(), gradients + i * width, width);
+  }
+}
+
+// With copies of the rows: what the function cannot do has not happened.
+void Shard::call_function(Table& table, std::span<const std::uint64_t> keys, const float* gradients) {
+  const OptimizerSpec& optimizer = table.spec.optimizer;
+  const std::size_t width = table.spec.width, state = optimizer.state;
+  rows_.resize(keys.size() * width);
+  states_.resize(keys.size() * state);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const float* const row = table.rows.find(keys[i])->values();
+    std::copy_n(row, width, rows_.data() + i * width);
+    std::copy_n(row + width, state, states_.data() + i * state);
+  }
+  const bool done = table.function({.rows = rows_.data(),
+                                    .state = states_.data(),
+                                    .gradients = gradients,
+                                    .count = keys.size(),
+                                    .columns = width,
+                                    .state_columns = state,
+                                    .learning_rate = optimizer.learning_rate});
+  if (!done) {
+    throw InvalidArgument("table '" + table.spec.name + "': the update '" + optimizer.function +
+                          "' has failed on server " + std::to_string(number_) + ", whose output says why");
+  }
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    RowTable::Row& row = *table.rows.find(keys[i]);
+    row.used = time_of(table);
+    std::copy_n(rows_.data() + i * width, width, row.values());
+    std::copy_n(states_.data() + i * state, state, row.values() + width);
+  }
+}
+
+// The unit of RowTable::Row::used.
+std::uint32_t Shard::time_of(const Table& table) const {
+  return table.spec.max_age > 0 ? settled_ : static_cast<std::uint32_t>(table.version);
 }
 
 std::size_t Shard::bytes() const {
@@ -424,7 +469,7 @@ void Shard::check_room(const Table& table, std::size_t new_rows, std::size_t mor
 void Shard::evict_one(Table& table) {
   const RowTable::Row* oldest = nullptr;
   std::uint64_t dice = table.version * 31 + table.evicted;
-  const auto now = static_cast<std::uint32_t>(table.version);
+  const std::uint32_t now = time_of(table);
   const auto try_row = [&](std::uint64_t number) {
     const RowTable::Row* const row = table.rows.at(number % table.rows.end());
     if (row == nullptr || row->touch == table.touch) return;
@@ -434,6 +479,19 @@ void Shard::evict_one(Table& table) {
   for (dice %= table.rows.end(); oldest == nullptr; ++dice) try_row(dice);  // the push touches nearly all
   table.rows.remove(oldest->key);
   ++table.evicted;
+}
+
+// Looks at as many rows as make all of them within max_age clocks: a row goes between that and twice that age.
+void Shard::evict_aged(Table& table, std::uint32_t clocks) {
+  const std::uint64_t end = table.rows.end(), max_age = table.spec.max_age;
+  for (std::uint64_t left = (end * std::min<std::uint64_t>(clocks, max_age) + max_age - 1) / max_age; left > 0;
+       --left) {
+    if (table.swept >= end) table.swept = 0;
+    const RowTable::Row* const row = table.rows.at(table.swept++);
+    if (row == nullptr || settled_ - row->used <= max_age) continue;
+    table.rows.remove(row->key);
+    ++table.evicted;
+  }
 }
 
 // Its rows are made now: what cannot be applied when the clock ends is refused to who pushes it.
@@ -462,8 +520,9 @@ void Shard::drop_pending(std::uint32_t worker, std::uint32_t first_clock) {
 void Shard::settle() {
   const std::uint32_t reached = min_clock();
   if (reached <= settled_) return;
-  settled_ = reached;
+  const std::uint32_t clocks = reached - std::exchange(settled_, reached);
   for (const auto& table : tables_) {
+    if (table->spec.max_age > 0) evict_aged(*table, clocks);
     while (!table->pending.empty() && table->pending.begin()->first < reached) {
       settle(*table, table->pending.begin()->first);
     }
@@ -508,7 +567,11 @@ void Shard::settle(Table& table, std::uint32_t clock) {
     const double share = 1.0 / static_cast<double>(workers_.size());
     for (float& value : sum.gradients) value = static_cast<float>(static_cast<double>(value) * share);
   }
-  update(table, sum.keys, sum.gradients.data());
+  try {
+    update(table, sum.keys, sum.gradients.data());
+  } catch (const InvalidArgument& error) {  // of a custom update; whose clock ends is not to blame
+    table.failure = error.what();
+  }
 }
 
 std::vector<std::uint32_t> Shard::present_workers() const {
@@ -681,6 +744,7 @@ void Shard::read_rows(ByteReader& from) {
     if (row == nullptr) {
       check_room(table, 1);
       row = &table.rows.insert(key);
+      row->used = time_of(table);
     }
     std::memcpy(row->values(), bytes.data(), bytes.size());
   }

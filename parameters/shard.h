@@ -21,6 +21,7 @@
 #include "parameters/message.h"
 #include "parameters/row_table.h"
 #include "parameters/table_spec.h"
+#include "parameters/update_functions.h"
 
 namespace hvd {
 
@@ -120,10 +121,13 @@ class Shard {
     void count_pending();
 
     TableSpec spec;
+    UpdateFunction function;  // custom updates alone
+    std::string failure;      // of a custom update at the end of a clock: nobody can use the table any longer
     RowTable rows;
     std::uint64_t version = 0;  // updates
     std::uint64_t pushes = 0, pulls = 0, evicted = 0;
     std::uint32_t touch = 0;
+    std::size_t swept = 0;  // the number of the row that evict_aged() looks at next
     Staleness staleness;
     std::vector<std::uint64_t> pulled;  // by worker: version at its last pull, or kNever
     std::map<std::uint32_t, std::map<std::uint32_t, Pending>> pending;  // by clock, by worker
@@ -148,9 +152,13 @@ class Shard {
   void settle(Table& table, std::uint32_t clock);
   static Pending sum_of(std::map<std::uint32_t, Pending>& by_worker, std::size_t width);
   void update(Table& table, std::span<const std::uint64_t> keys, const float* gradients);
+  void update_rows(Table& table, std::span<const std::uint64_t> keys, const float* gradients);
+  void call_function(Table& table, std::span<const std::uint64_t> keys, const float* gradients);
+  std::uint32_t time_of(const Table& table) const;
   bool make_rows(Table& table, std::span<const std::uint64_t> keys, std::size_t more_bytes = 0);
   void check_room(const Table& table, std::size_t new_rows, std::size_t more_bytes = 0) const;
   void evict_one(Table& table);
+  void evict_aged(Table& table, std::uint32_t clocks);
   std::size_t bytes() const;
   Bytes write_head() const;
   void read_head(ByteReader& from);
@@ -168,6 +176,7 @@ class Shard {
   // Scratch of one request, kept for the next one.
   std::vector<std::uint64_t> keys_;
   std::vector<float> sums_;
+  std::vector<float> rows_, states_;
 };
 
 }  // namespace hvd

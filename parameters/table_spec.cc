@@ -37,14 +37,20 @@ void check_table_spec(const TableSpec& spec) {
                "accumulator, epsilon, beta, l1 and l2 must not be negative");
   require_spec(spec.initializer.kind != InitializerSpec::Kind::normal || spec.initializer.b >= 0, spec,
                "a standard deviation must not be negative");
-  require_spec(spec.consistency != Consistency::synchronous || spec.dense || spec.rows == 0, spec,
-               "a synchronous table keeps all its rows: no limit of rows");
+  require_spec(!spec.dense || spec.max_age == 0, spec, "a dense table keeps all its rows: no limit of age");
+  require_spec(spec.consistency != Consistency::synchronous || spec.dense || (spec.rows == 0 && spec.max_age == 0),
+               spec, "a synchronous table keeps all its rows: no limit of rows, nor of their age");
+  const bool is_custom = o.rule == UpdateRule::custom;
+  require_spec(is_custom == !o.function.empty() && o.function.size() <= kMaxTableName, spec,
+               "a custom update, and no other, has a name, of at most 256 bytes");
+  require_spec(is_custom || o.state == 0, spec, "only a custom update says how much state a row has");
+  require_spec(o.state <= kMaxCustomState, spec, "a row has at most 262144 values of state");
 }
 
 // Which rows go depends on pulls, which only the primary sees.
 void check_copies(const TableSpec& spec, int copies) {
-  require_spec(copies < 2 || spec.dense || spec.rows == 0, spec,
-               "a limit of rows is not supported with two copies of a shard (HVD_SERVER_COPIES)");
+  require_spec(copies < 2 || spec.dense || (spec.rows == 0 && spec.max_age == 0), spec,
+               "a limit of rows, or of their age, is not supported with two copies of a shard (HVD_SERVER_COPIES)");
 }
 
 void write_table_spec(const TableSpec& spec, ByteWriter& to) {
@@ -52,6 +58,7 @@ void write_table_spec(const TableSpec& spec, ByteWriter& to) {
   to.put_string(spec.name);
   to.put(static_cast<std::uint8_t>(spec.dense));
   to.put(spec.rows);
+  to.put(spec.max_age);
   to.put(spec.width);
   to.put(static_cast<std::uint8_t>(o.rule));
   to.put(static_cast<std::uint8_t>((o.row_wise ? 1 : 0) | (o.nesterov ? 2 : 0)));
@@ -59,6 +66,8 @@ void write_table_spec(const TableSpec& spec, ByteWriter& to) {
        {o.learning_rate, o.momentum, o.weight_decay, o.beta1, o.beta2, o.epsilon, o.accumulator, o.beta, o.l1, o.l2}) {
     to.put(value);
   }
+  to.put_string(o.function);
+  to.put(o.state);
   to.put(static_cast<std::uint8_t>(spec.initializer.kind));
   to.put(spec.initializer.a);
   to.put(spec.initializer.b);
@@ -78,6 +87,7 @@ TableSpec read_table_spec(ByteReader& from) {
   spec.name = from.get_string();
   spec.dense = below(from.get<std::uint8_t>(), 2) != 0;
   spec.rows = from.get<std::uint64_t>();
+  spec.max_age = from.get<std::uint32_t>();
   spec.width = from.get<std::uint32_t>();
   o.rule = static_cast<UpdateRule>(below(from.get<std::uint8_t>(), kUpdateRules));
   const auto flags = below(from.get<std::uint8_t>(), 4);
@@ -87,6 +97,8 @@ TableSpec read_table_spec(ByteReader& from) {
                        &o.beta, &o.l1, &o.l2}) {
     *value = from.get<float>();
   }
+  o.function = from.get_string();
+  o.state = from.get<std::uint32_t>();
   spec.initializer.kind = static_cast<InitializerSpec::Kind>(below(from.get<std::uint8_t>(), 3));
   spec.initializer.a = from.get<float>();
   spec.initializer.b = from.get<float>();

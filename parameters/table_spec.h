@@ -17,23 +17,26 @@ enum class UpdateRule : std::uint8_t {
   adagrad = 3,  // as torch.optim.Adagrad
   adam = 4,     // as torch.optim.Adam; counts steps by row
   ftrl = 5,     // FTRL-Proximal: McMahan et al., "Ad Click Prediction: a View from the Trenches", KDD 2013
+  custom = 6,   // a function that servers have registered by name (parameters/update_functions.h)
 };
-inline constexpr int kUpdateRules = 6;
+inline constexpr int kUpdateRules = 7;
 
 struct OptimizerSpec {
   UpdateRule rule = UpdateRule::sgd;
   bool row_wise = false;  // adagrad, adam: one second moment for each row, the mean over its columns
   bool nesterov = false;  // sgd
   float learning_rate = 0.01f;
-  float momentum = 0;      // sgd
-  float weight_decay = 0;  // sgd, adagrad, adam: added to the gradient, times the row
-  float beta1 = 0.9f;      // adam
-  float beta2 = 0.999f;    // adam
-  float epsilon = 1e-8f;   // adagrad, adam
-  float accumulator = 0;   // adagrad, ftrl: the initial sum of squares
-  float beta = 1;          // ftrl
-  float l1 = 0;            // ftrl
-  float l2 = 0;            // ftrl
+  float momentum = 0;       // sgd
+  float weight_decay = 0;   // sgd, adagrad, adam: added to the gradient, times the row
+  float beta1 = 0.9f;       // adam
+  float beta2 = 0.999f;     // adam
+  float epsilon = 1e-8f;    // adagrad, adam
+  float accumulator = 0;    // adagrad, ftrl: the initial sum of squares
+  float beta = 1;           // ftrl
+  float l1 = 0;             // ftrl
+  float l2 = 0;             // ftrl
+  std::string function{};   // custom: its name
+  std::uint32_t state = 0;  // custom: values of state for each row, 0 at first
 
   bool operator==(const OptimizerSpec&) const = default;
 };
@@ -59,9 +62,10 @@ enum class Consistency : std::uint8_t {
 
 struct TableSpec {
   std::string name;
-  bool dense = false;       // rows 0 to `rows` - 1 all exist; else rows are created at their first use
-  std::uint64_t rows = 0;   // sparse: how many are kept on each server, the least recently used go; 0: all
-  std::uint32_t width = 1;  // values in a row
+  bool dense = false;         // rows 0 to `rows` - 1 all exist; else rows are created at their first use
+  std::uint64_t rows = 0;     // sparse: how many are kept on each server, the least recently used go; 0: all
+  std::uint32_t max_age = 0;  // sparse: rows that were not used for so many clocks of the slowest worker go; 0: never
+  std::uint32_t width = 1;    // values in a row
   OptimizerSpec optimizer{};
   InitializerSpec initializer{};
   Consistency consistency = Consistency::asynchronous;
@@ -76,6 +80,7 @@ inline constexpr std::uint32_t kMaxWidth = 1u << 16;
 inline constexpr std::uint64_t kMaxDenseRows = std::uint64_t{1} << 40;
 inline constexpr std::uint32_t kMaxServers = 1u << 12;
 inline constexpr std::size_t kMaxTableName = 256;
+inline constexpr std::uint32_t kMaxCustomState = 4 * kMaxWidth;
 
 void write_table_spec(const TableSpec& spec, ByteWriter& to);
 // Throws Internal for malformed bytes, InvalidArgument for a spec that means nothing.

@@ -14,12 +14,13 @@
 #include "core/bootstrap/launch_environment.h"
 #include "parameters/client.h"
 #include "parameters/server.h"
+#include "parameters/update_functions.h"
 
 namespace {
 
 using namespace hvd;
 
-static_assert(HVD_PS_FTRL == static_cast<int>(UpdateRule::ftrl) && HVD_PS_FTRL + 1 == kUpdateRules);
+static_assert(HVD_PS_CUSTOM == static_cast<int>(UpdateRule::custom) && HVD_PS_CUSTOM + 1 == kUpdateRules);
 static_assert(HVD_PS_NORMAL == static_cast<int>(InitializerSpec::Kind::normal));
 static_assert(HVD_PS_SYNCHRONOUS == static_cast<int>(Consistency::synchronous));
 
@@ -88,14 +89,16 @@ Enumeration within(std::int32_t number, int last, const char* what) {
   return static_cast<Enumeration>(number);
 }
 
-TableSpec to_spec(const hvd_ps_table& caller) {
-  const hvd_ps_table t = copy_versioned(caller, hvd_ps_table HVD_PS_TABLE_INIT, "hvd_ps_table");
-  if (t.rows < 0 || t.width < 0 || t.bound < 0) throw InvalidArgument("rows, width and bound must not be negative");
+TableSpec to_spec(const hvd_ps_table& t) {
+  if (t.rows < 0 || t.width < 0 || t.bound < 0 || t.max_age < 0 || t.state < 0 || t.cache < 0) {
+    throw InvalidArgument("rows, width, bound, max_age, state and cache must not be negative");
+  }
   return {.name = &required(t.name, "hvd_ps_table.name"),
           .dense = t.dense != 0,
           .rows = static_cast<std::uint64_t>(t.rows),
+          .max_age = static_cast<std::uint32_t>(t.max_age),
           .width = static_cast<std::uint32_t>(t.width),
-          .optimizer = {.rule = within<UpdateRule>(t.rule, HVD_PS_FTRL, "rule"),
+          .optimizer = {.rule = within<UpdateRule>(t.rule, HVD_PS_CUSTOM, "rule"),
                         .row_wise = t.row_wise != 0,
                         .nesterov = t.nesterov != 0,
                         .learning_rate = t.learning_rate,
@@ -107,7 +110,9 @@ TableSpec to_spec(const hvd_ps_table& caller) {
                         .accumulator = t.accumulator,
                         .beta = t.beta,
                         .l1 = t.l1,
-                        .l2 = t.l2},
+                        .l2 = t.l2,
+                        .function = t.update == nullptr ? "" : t.update,
+                        .state = static_cast<std::uint32_t>(t.state)},
           .initializer = {.kind = within<InitializerSpec::Kind>(t.initializer, HVD_PS_NORMAL, "initializer"),
                           .a = t.a,
                           .b = t.b,
@@ -228,6 +233,16 @@ hvd_status hvd_ps_serve(void) {
   });
 }
 
+hvd_status hvd_ps_register_update(const char* name, hvd_ps_update update, void* context) {
+  return guarded([&] {
+    if (update == nullptr) throw InvalidArgument("update is NULL");
+    register_update(&required(name, "name"), [update, context](const RowsUpdate& of) {
+      return update(of.rows, of.state, of.gradients, of.count, of.columns, of.state_columns, of.learning_rate,
+                    context) == 0;
+    });
+  });
+}
+
 hvd_status hvd_ps_connect(hvd_ps** ps) {
   return guarded([&] {
     hvd_ps*& out = required(ps, "ps");
@@ -256,7 +271,10 @@ hvd_status hvd_ps_close(hvd_ps* ps) {
 void hvd_ps_abandon(hvd_ps* ps) { delete ps; }
 
 hvd_status hvd_ps_open(hvd_ps* ps, const hvd_ps_table* table, int32_t* number) {
-  return guarded([&] { required(number, "number") = client_of(ps).open(to_spec(required(table, "table"))); });
+  return guarded([&] {
+    const hvd_ps_table given = copy_versioned(required(table, "table"), hvd_ps_table HVD_PS_TABLE_INIT, "hvd_ps_table");
+    required(number, "number") = client_of(ps).open(to_spec(given), static_cast<std::uint32_t>(given.cache));
+  });
 }
 
 hvd_status hvd_ps_servers(hvd_ps* ps, int32_t* servers, int32_t* are_others) {
@@ -264,6 +282,14 @@ hvd_status hvd_ps_servers(hvd_ps* ps, int32_t* servers, int32_t* are_others) {
     const hvd_ps& own = required(ps, "ps");
     required(servers, "servers") = own.client->servers();
     required(are_others, "are_others") = own.own ? 0 : 1;
+  });
+}
+
+hvd_status hvd_ps_cache_counts(hvd_ps* ps, int32_t table, uint64_t* found, uint64_t* missing) {
+  return guarded([&] {
+    const auto counts = client_of(ps).cache_counts(table);
+    required(found, "found") = counts.found;
+    required(missing, "missing") = counts.missing;
   });
 }
 

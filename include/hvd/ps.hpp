@@ -28,6 +28,11 @@ namespace ps {
 // Serves until all workers have left, or SIGTERM.
 inline void serve() { detail::check(hvd_ps_serve()); }
 
+// For tables of the rule HVD_PS_CUSTOM: before serve(), in every process that serves. `context` lives as long as it.
+inline void register_update(const std::string& name, hvd_ps_update update, void* context = nullptr) {
+  detail::check(hvd_ps_register_update(name.c_str(), update, context));
+}
+
 // As hvd_ps_table.
 struct TableOptions {
   std::string name;
@@ -46,6 +51,10 @@ struct TableOptions {
   float a = 0, b = 0;
   bool filled = false;
   std::uint64_t seed = 0;
+  std::string update;  // HVD_PS_CUSTOM: of register_update()
+  std::int32_t state = 0;
+  std::int32_t max_age = 0;
+  std::int32_t cache = 0;
 };
 
 // A pull or push in progress. Movable; used by one thread at a time. The destructor waits.
@@ -117,6 +126,13 @@ class Table {
     detail::check(hvd_ps_push(ps_, number_, nullptr, gradients.size(), gradients.data(), nullptr));
   }
 
+  // Rows that pulls have found in this worker's cache.
+  std::uint64_t cached() const {
+    std::uint64_t found = 0, missing = 0;
+    detail::check(hvd_ps_cache_counts(ps_, number_, &found, &missing));
+    return found;
+  }
+
   void set_learning_rate(float rate) const { detail::check(hvd_ps_set_learning_rate(ps_, number_, rate)); }
 
  private:
@@ -174,6 +190,10 @@ class Servers {
     table.b = o.b;
     table.filled = o.filled ? 1 : 0;
     table.seed = o.seed;
+    if (!o.update.empty()) table.update = o.update.c_str();
+    table.state = o.state;
+    table.max_age = o.max_age;
+    table.cache = o.cache;
     std::int32_t number = 0;
     detail::check(hvd_ps_open(ps_.get(), &table, &number));
     return {ps_.get(), number, o.width};

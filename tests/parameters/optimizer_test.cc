@@ -83,7 +83,9 @@ class PlainOptimizer {
         n += square;
         const double shrunk = std::abs(m) <= s_.l1 ? 0 : m - std::copysign(double{s_.l1}, m);
         w = shrunk == 0 ? 0 : -shrunk / ((s_.beta + std::sqrt(n)) / rate + s_.l2);
+        return;
       }
+      case UpdateRule::custom: FAIL("a function of the program's has no formula");
     }
   }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <numeric>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -348,6 +349,55 @@ TEST_CASE("a server that does not come back is named, and ends all calls") {
   }
   CHECK(why.find("parameter server 1 cannot be reached") != std::string::npos);
   CHECK(code_of([&] { pulled(*worker, table, keys); }) == StatusCode::peer_lost);
+}
+
+TEST_CASE("a cache has rows of a few clocks, and never older ones than the worker's own pushes") {
+  const int servers = GENERATE(1, 2);
+  Servers job(servers);
+  const auto worker = job.worker(0, 2), other = job.worker(1, 2);
+  const TableSpec spec = sparse("cached", 2);
+  const int table = worker->open(spec, 2);
+  other->open(spec);
+  const auto counts = [&] {
+    const auto both = worker->cache_counts(table);
+    return std::pair(both.found, both.missing);
+  };
+  std::vector<std::uint64_t> keys(40);
+  std::iota(keys.begin(), keys.end(), std::uint64_t{0});
+  const std::vector<float> ones(80, 1.0f), zeros(80, 0.0f);
+  CHECK(pulled(*worker, table, keys) == zeros);
+  pushed(*other, 0, keys, ones);
+  for (int clock = 0; clock < 2; ++clock) worker->advance_clock();
+  CHECK(pulled(*worker, table, keys) == zeros);  // from the cache
+  CHECK(counts() == std::pair<std::uint64_t, std::uint64_t>(40, 40));
+  worker->advance_clock();
+  CHECK(pulled(*worker, table, keys) == ones);  // they were too old
+  CHECK(counts() == std::pair<std::uint64_t, std::uint64_t>(40, 80));
+  pushed(*other, 0, keys, ones);
+  pushed(*worker, table, {3}, {1.0f, 1.0f});
+  CHECK(pulled(*worker, table, {2, 3, 4}) == std::vector<float>{1, 1, 3, 3, 1, 1});
+  CHECK(counts() == std::pair<std::uint64_t, std::uint64_t>(42, 81));
+  // A pull that was asked for before a push brings what the push has changed since: nothing to keep.
+  std::vector<float> early(80);
+  for (int clock = 0; clock < 3; ++clock) worker->advance_clock();
+  const auto pull = worker->pull(table, {.keys = keys, .rows = early.data()});
+  const auto push = worker->push(table, {.keys = keys, .gradients = ones.data()});
+  REQUIRE(worker->wait(pull, deadline_after(kTestTimeout)));
+  CHECK(pulled(*worker, table, {0}) == std::vector<float>{3, 3});
+  REQUIRE(worker->wait(push, deadline_after(kTestTimeout)));
+  std::vector<float> rows(80);
+  REQUIRE(worker->wait(worker->push_pull(table, {.keys = keys, .gradients = ones.data(), .rows = rows.data()}),
+                       deadline_after(kTestTimeout)));
+  const std::uint64_t before = counts().first;
+  CHECK(pulled(*worker, table, keys) == rows);  // what push_pull has brought is kept
+  CHECK(counts().first == before + 40);
+  CHECK(other->cache_counts(0).missing == 0);
+  CHECK_THROWS_AS(worker->open(spec), InvalidArgument);  // open already, with a cache
+  TableSpec synchronous = sparse("synchronous", 1);
+  synchronous.consistency = Consistency::synchronous;
+  CHECK_THROWS_AS(worker->open(synchronous, 1), InvalidArgument);
+  other->leave(deadline_after(kTestTimeout));
+  worker->leave(deadline_after(kTestTimeout));
 }
 
 // Of a shard, as the server says that answers for it.

@@ -334,6 +334,82 @@ TEST_CASE("the rows that were used least recently go") {
   CHECK(stat(worker.stats(), "rows evicted") == 20 + 1000 - 100);
 }
 
+TEST_CASE("rows go when nobody has used them for as many clocks as they may be old") {
+  const std::uint32_t max_age = GENERATE(1u, 7u);
+  Shard shard(0, 1, 0);
+  ShardCaller worker(shard, 0, 2), slow(shard, 1, 2);
+  TableSpec spec = table_of(1);
+  spec.max_age = max_age;
+  const auto table = worker.open(spec);
+  worker.push(table, range(0, 300), Values(300, 1.0f));
+  for (std::uint32_t clock = 0; clock < 3 * max_age; ++clock) worker.advance_clock();
+  CHECK(stat(worker.stats(), "rows rows") == 300);  // the slowest worker's clock counts
+  for (std::uint32_t clock = 1; clock <= 2 * max_age; ++clock) {
+    slow.advance_clock();
+    worker.pull(table, range(0, 10));
+    worker.push(table, range(10, 10), Values(10, 1.0f));
+    if (clock <= max_age) REQUIRE(stat(worker.stats(), "rows rows") == 300);
+  }
+  slow.advance_clock();
+  CHECK(stat(worker.stats(), "rows rows") == 20);
+  CHECK(stat(worker.stats(), "rows evicted") == 280);
+  CHECK(worker.pull(table, {0, 10, 20}) == Values{1, 1 + 2 * static_cast<float>(max_age), 0});
+  Shard restored(0, 1, 0);  // what comes from a snapshot is not old
+  add_state(restored, state_of(shard));
+  PsRequest clock = slow.header(PsOp::clock);
+  ++clock.clock;
+  ++clock.sequence;
+  apply_to(restored, clock);
+  CHECK(stat(restored.stats(), "rows rows") == 20);
+}
+
+// Momentum by hand: the state's columns are as many as the row's, and a last one that counts.
+bool by_hand(const RowsUpdate& of) {
+  REQUIRE(of.state_columns == of.columns + 1);
+  for (std::size_t row = 0; row < of.count; ++row) {
+    float* const state = of.state + row * of.state_columns;
+    ++state[of.columns];
+    for (std::size_t i = 0; i < of.columns; ++i) {
+      const float gradient = of.gradients[row * of.columns + i];
+      if (gradient < 0) return false;
+      state[i] = 0.5f * state[i] + gradient;
+      of.rows[row * of.columns + i] -= of.learning_rate * state[i];
+    }
+  }
+  return true;
+}
+
+TEST_CASE("a program's own update changes rows and their state, or nothing") {
+  Shard shard(0, 1, 0);
+  ShardCaller worker(shard, 0, 1);
+  TableSpec spec = table_of(2);
+  spec.optimizer = {.rule = UpdateRule::custom, .learning_rate = 1, .function = "by hand", .state = 3};
+  CHECK_THROWS_AS(worker.open(spec), InvalidArgument);  // nobody has registered it
+  register_update("by hand", by_hand);
+  const auto table = worker.open(spec);
+  worker.push(table, {1, 2, 1}, {1, 2, 10, 20, 3, 4});  // duplicates are added up first
+  worker.push(table, {1}, {1, 1});
+  const Values expected = {-4 - 3, -6 - 4, -10, -20};
+  CHECK(worker.pull(table, {1, 2}) == expected);
+  CHECK_THROWS_AS(worker.push(table, {2, 1}, {1, 1, 1, -1}), InvalidArgument);
+  CHECK(worker.pull(table, {1, 2}) == expected);
+  Shard replica(0, 1, 0);
+  add_state(replica, state_of(shard));
+  const Values again = apply_to(replica, worker.header(PsOp::pull, table, 2), payload_of(Keys{1, 2})).rows();
+  CHECK(again == expected);
+
+  spec.name = "synchronous";
+  spec.consistency = Consistency::synchronous;
+  const auto synchronous = worker.open(spec);
+  worker.push(synchronous, {1}, {1, 1});
+  worker.advance_clock();
+  CHECK(worker.pull(synchronous, {1}) == Values{-1, -1});
+  worker.push(synchronous, {1}, {-1, 1});
+  CHECK_NOTHROW(worker.advance_clock());  // who ends a clock is not to blame
+  CHECK_THROWS_AS(worker.pull(synchronous, {1}), InvalidArgument);
+  CHECK_THROWS_AS(worker.push(synchronous, {1}, {1, 1}), InvalidArgument);
+}
+
 TEST_CASE("a push of as many rows as a table may keep is no more than it may keep") {
   Shard shard(0, 1, 0);
   ShardCaller worker(shard, 0, 1);

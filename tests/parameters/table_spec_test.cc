@@ -37,6 +37,12 @@ TableSpec unusual_table() {
           .average = true};
 }
 
+TableSpec custom_table() {
+  TableSpec spec{.name = "custom", .rows = 3, .max_age = 4};
+  spec.optimizer = {.rule = UpdateRule::custom, .function = "mine", .state = 5};
+  return spec;
+}
+
 Bytes spec_bytes(const TableSpec& spec) {
   ByteWriter writer;
   write_table_spec(spec, writer);
@@ -44,7 +50,7 @@ Bytes spec_bytes(const TableSpec& spec) {
 }
 
 TEST_CASE("a table's spec survives as bytes, and no shorter ones are taken for one") {
-  for (const TableSpec& spec : {unusual_table(), TableSpec{.name = "plain"}}) {
+  for (const TableSpec& spec : {unusual_table(), custom_table(), TableSpec{.name = "plain"}}) {
     const Bytes bytes = spec_bytes(spec);
     ByteReader reader(bytes);
     CHECK(read_table_spec(reader) == spec);
@@ -57,15 +63,17 @@ TEST_CASE("a table's spec survives as bytes, and no shorter ones are taken for o
 }
 
 TEST_CASE("bytes that no writer has written are refused") {
-  const std::size_t name = 4 + 7;  // of the field behind it: dense u8, rows u64, width u32, rule u8, flags u8
-  const std::size_t kind = name + 1 + 8 + 4 + 2 + 10 * 4, consistency = kind + 1 + 4 + 4 + 8;
+  // Of the field behind the name: dense u8, rows u64, max_age u32, width u32, rule u8, flags u8, ten float32, a text,
+  // u32.
+  const std::size_t name = 4 + 7;
+  const std::size_t kind = name + 1 + 8 + 4 + 4 + 2 + 10 * 4 + 4 + 4, consistency = kind + 1 + 4 + 4 + 8;
   struct Case {
     std::size_t at;
     int value;
   };
   for (const auto& [at, value] : std::vector<Case>{{name, 2},
-                                                   {name + 13, kUpdateRules},
-                                                   {name + 14, 4},
+                                                   {name + 17, kUpdateRules},
+                                                   {name + 18, 4},
                                                    {kind, 3},
                                                    {consistency, 3},
                                                    {consistency + 5, 0x80},
@@ -120,6 +128,13 @@ TEST_CASE("specs that mean nothing are refused, and the text says why") {
       {[](TableSpec& s) { s.optimizer.l2 = -1; }, "must not be negative"},
       {[](TableSpec& s) { s.initializer = {.kind = InitializerSpec::Kind::normal, .b = -1}; }, "standard deviation"},
       {[](TableSpec& s) { s.consistency = Consistency::synchronous, s.rows = 5; }, "synchronous"},
+      {[](TableSpec& s) { s.consistency = Consistency::synchronous, s.max_age = 5; }, "synchronous"},
+      {[](TableSpec& s) { s.dense = true, s.rows = 5, s.max_age = 5; }, "no limit of age"},
+      {[](TableSpec& s) { s.optimizer.rule = UpdateRule::custom; }, "has a name"},
+      {[](TableSpec& s) { s.optimizer.function = "mine"; }, "has a name"},
+      {[](TableSpec& s) { s.optimizer.state = 1; }, "how much state"},
+      {[](TableSpec& s) { s.optimizer = {.rule = UpdateRule::custom, .function = "f", .state = kMaxCustomState + 1}; },
+       "262144"},
   };
   for (const auto& [change, text] : cases) {
     TableSpec spec{.name = "table"};
