@@ -65,12 +65,13 @@ typedef struct hvd_ps_table {
   int32_t max_age;    /* sparse: rows that nobody has used for so many clocks of the slowest worker go; 0: none do */
   int32_t cache;      /* of this worker alone, sparse, not synchronous: a pull may return rows that an earlier one has
                          brought, at most so many clocks of this worker ago, with its own pushes; 0: none */
+  int32_t reserved;
 } hvd_ps_table;
 
 #define HVD_PS_TABLE_INIT                                                                                             \
   {                                                                                                                   \
     sizeof(struct hvd_ps_table), NULL, 0, HVD_PS_ASYNCHRONOUS, 0, 1, 0, 0, HVD_PS_SGD, 0, 0, 0.01f, 0.0f, 0.0f, 0.9f, \
-        0.999f, 1e-8f, 0.0f, 1.0f, 0.0f, 0.0f, HVD_PS_CONSTANT, 0.0f, 0.0f, 0, 0, NULL, 0, 0, 0                       \
+        0.999f, 1e-8f, 0.0f, 1.0f, 0.0f, 0.0f, HVD_PS_CONSTANT, 0.0f, 0.0f, 0, 0, NULL, 0, 0, 0, 0                    \
   }
 
 typedef struct hvd_ps hvd_ps;           /* a worker's connections with all servers */
@@ -92,12 +93,16 @@ HVD_API hvd_status hvd_ps_register_update(const char* name, hvd_ps_update update
 HVD_API hvd_status hvd_ps_serve(void);
 
 /* Connects this worker with all servers, after hvd_init(). Waits for servers that are still starting; HVD_PEER_LOST if
- * one does not come within HVD_START_TIMEOUT. */
+ * one does not come within HVD_START_TIMEOUT. HVD_INVALID_ARGUMENT while an earlier connection of this process is open:
+ * servers would take the second for the successor of the first. */
 HVD_API hvd_status hvd_ps_connect(hvd_ps** ps);
 
-/* Waits for calls in progress, tells the servers that this worker has no more to do, and closes the connections. Where
- * workers serve, returns when all have called it, because the others still need this one. `ps` is freed even on
- * failure. */
+/* Waits for calls in progress, tells the servers that this worker has no more to do, and where workers serve, waits
+ * until all have said so, because the others still need this one. Done after HVD_OK; after HVD_TIMEOUT it may be called
+ * again, and nothing else but hvd_ps_close() or hvd_ps_abandon(). */
+HVD_API hvd_status hvd_ps_leave(hvd_ps* ps, int64_t timeout_us);
+
+/* hvd_ps_leave() without a time limit, unless it is done, and closes the connections. `ps` is freed even on failure. */
 HVD_API hvd_status hvd_ps_close(hvd_ps* ps);
 
 /* Frees `ps` without a word to the servers, which then take this worker for lost. */

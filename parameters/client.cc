@@ -511,8 +511,6 @@ void ParameterClient::restore(const std::string& folder, Deadline deadline) {
   state_->wait_for(state_->ask_all(PsOp::restore, -1, bytes_of(folder)), deadline, "restore()");
 }
 
-void ParameterClient::leave(Deadline deadline) {
-  state_->wait_for(state_->ask_all(PsOp::leave, -1, {}), deadline, "leave()");
-}
+ParameterClient::CallReference ParameterClient::leave() { return state_->ask_all(PsOp::leave, -1, {}); }
 
 }  // namespace hvd

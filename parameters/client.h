@@ -100,8 +100,8 @@ class ParameterClient {
   std::vector<std::string> stats(Deadline deadline);
   void snapshot(const std::string& folder, Deadline deadline);
   void restore(const std::string& folder, Deadline deadline);
-  // This worker has no more to do. No other call may follow.
-  void leave(Deadline deadline);
+  // This worker has no more to do. No other call may follow but wait().
+  CallReference leave();
 
  private:
   class State;

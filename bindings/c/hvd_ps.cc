@@ -1,15 +1,18 @@
 // The C interface of parameter servers (hvd_ps.h).
 #include "hvd_ps.h"
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "bindings/c/arguments.h"
 #include "bindings/c/instance.h"
+#include "core/base/mutex.h"
 #include "core/base/process.h"
 #include "core/bootstrap/launch_environment.h"
 #include "parameters/client.h"
@@ -67,13 +70,15 @@ class OwnServer {
   OwnServer(const OwnServer&) = delete;
   OwnServer& operator=(const OwnServer&) = delete;
 
-  // Until all workers have left. Throws what the alarm throws.
-  void await_end(const Alarm& alarm) const {
+  // Until all workers have left; false at the deadline. Throws what the alarm throws.
+  bool await_end(const Alarm& alarm, Deadline deadline) const {
     AlarmClock clock(alarm);
     while (!ended_) {
       clock.look();
+      if (Clock::now() >= deadline) return false;
       std::this_thread::sleep_for(kLook);
     }
+    return true;
   }
 
  private:
@@ -123,11 +128,35 @@ TableSpec to_spec(const hvd_ps_table& t) {
           .average = t.average != 0};
 }
 
+// A process is connected once at a time with the servers of a job, or of its epoch.
+class OnlyConnection {
+ public:
+  explicit OnlyConnection(const JobPlace* place) : place_(place) {
+    const MutexLock lock(mutex_);
+    if (!places_.insert(place).second) {
+      throw InvalidArgument(
+          "this process is connected with the parameter servers already: use that connection, or close it first");
+    }
+  }
+  ~OnlyConnection() {
+    const MutexLock lock(mutex_);
+    places_.erase(place_);
+  }
+  OnlyConnection(const OnlyConnection&) = delete;
+  OnlyConnection& operator=(const OnlyConnection&) = delete;
+
+ private:
+  static inline Mutex mutex_;
+  static inline std::set<const JobPlace*> places_ GUARDED_BY(mutex_);
+  const JobPlace* const place_;
+};
+
 }  // namespace
 
 struct hvd_ps {
   explicit hvd_ps(std::shared_ptr<const JobPlace> place_of_job, const Topology& topology)
       : place(std::move(place_of_job)),
+        only(place.get()),
         log("rank " + std::to_string(topology.rank), place->config.diagnosis.log_level) {
     if (place->config.job.servers == 0) own = std::make_unique<OwnServer>(*place, topology.rank, topology.size);
     const int servers = own ? topology.size : place->config.job.servers;
@@ -147,10 +176,27 @@ struct hvd_ps {
         place->store, place->key, log);
   }
 
+  // False at the deadline.
+  bool leave(Deadline deadline) {
+    if (!leaving) {
+      if (!client->flush(deadline)) return false;
+      leaving = client->leave();
+      leave_limit = deadline_after(place->config.timeouts.start);
+    }
+    if (!client->wait(leaving, std::min(deadline, leave_limit))) {
+      if (Clock::now() < leave_limit) return false;
+      throw PeerLost("a parameter server has not answered for HVD_START_TIMEOUT that this worker leaves");
+    }
+    return !own || own->await_end(place->store.alarm(), deadline);
+  }
+
   const std::shared_ptr<const JobPlace> place;
+  const OnlyConnection only;
   const Log log;
   std::unique_ptr<OwnServer> own;
   std::shared_ptr<ParameterClient> client;
+  ParameterClient::CallReference leaving;
+  Deadline leave_limit{};
 };
 
 struct hvd_ps_work {
@@ -252,6 +298,12 @@ hvd_status hvd_ps_connect(hvd_ps** ps) {
   });
 }
 
+hvd_status hvd_ps_leave(hvd_ps* ps, int64_t timeout_us) {
+  return guarded([&] {
+    if (!required(ps, "ps").leave(deadline_in(timeout_us))) throw Timeout("other workers have not left yet");
+  });
+}
+
 hvd_status hvd_ps_close(hvd_ps* ps) {
   return guarded([&] {
     const std::unique_ptr<hvd_ps> own(&required(ps, "ps"));
@@ -262,8 +314,7 @@ hvd_status hvd_ps_close(hvd_ps* ps) {
     } catch (const Error& error) {
       failure = error.status();
     }
-    own->client->leave(deadline_after(own->place->config.timeouts.start));
-    if (own->own) own->own->await_end(own->place->store.alarm());
+    own->leave(Deadline::max());
     if (!failure.ok()) throw Error(failure);
   });
 }

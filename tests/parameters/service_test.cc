@@ -144,7 +144,7 @@ TEST_CASE("rows are what was pushed to them") {
   pushed(*worker, table, keys, gradients);
   const std::vector<float> rows = pulled(*worker, table, {42, 7, 5});
   CHECK(rows == std::vector<float>{13, 14, 15, 1 + 16, 2 + 17, 3 + 18, 0, 0, 0});
-  worker->leave(deadline_after(kTestTimeout));
+  worker->wait(worker->leave(), deadline_after(kTestTimeout));
 }
 
 TEST_CASE("calls overlap, and large ones go in parts") {
@@ -160,7 +160,7 @@ TEST_CASE("calls overlap, and large ones go in parts") {
   calls.push_back(worker->pull(table, {.keys = keys, .rows = rows.data()}));
   for (const auto& call : calls) REQUIRE(worker->wait(call, deadline_after(kTestTimeout)));
   CHECK(std::ranges::all_of(rows, [](float value) { return value == 4.0f; }));
-  worker->leave(deadline_after(kTestTimeout));
+  worker->wait(worker->leave(), deadline_after(kTestTimeout));
 }
 
 TEST_CASE("a dense table is pulled and pushed whole") {
@@ -176,7 +176,7 @@ TEST_CASE("a dense table is pulled and pushed whole") {
   const RowsCall whole{.is_whole = true, .gradients = gradients.data(), .rows = rows.data(), .values = rows.size()};
   REQUIRE(worker->wait(worker->push_pull(table, whole), deadline_after(kTestTimeout)));
   for (std::size_t i = 0; i < rows.size(); ++i) REQUIRE(rows[i] == -0.5f * gradients[i]);
-  worker->leave(deadline_after(kTestTimeout));
+  worker->wait(worker->leave(), deadline_after(kTestTimeout));
 }
 
 TEST_CASE("a synchronous table adds up in the order of workers, and waits for all") {
@@ -201,7 +201,7 @@ TEST_CASE("a synchronous table adds up in the order of workers, and waits for al
         const auto rows = pulled(*worker, table, keys);
         seen[static_cast<std::size_t>(w)].insert(seen[static_cast<std::size_t>(w)].end(), rows.begin(), rows.end());
       }
-      worker->leave(deadline_after(kTestTimeout));
+      worker->wait(worker->leave(), deadline_after(kTestTimeout));
     });
   }
   for (auto& thread : threads) thread.join();
@@ -236,10 +236,10 @@ TEST_CASE("a worker is at most as far ahead as its table allows") {
   slow->advance_clock();
   CHECK(fast->wait(waiting, deadline_after(kTestTimeout)));
   CHECK(fast->min_clock() == 1);
-  slow->leave(deadline_after(kTestTimeout));  // nobody waits for it any longer
+  slow->wait(slow->leave(), deadline_after(kTestTimeout));  // nobody waits for it any longer
   for (int clock = 0; clock < 5; ++clock) fast->advance_clock();
   CHECK(fast->wait(fast->pull(table, {.keys = keys, .rows = row.data()}), deadline_after(kTestTimeout)));
-  fast->leave(deadline_after(kTestTimeout));
+  fast->wait(fast->leave(), deadline_after(kTestTimeout));
 }
 
 TEST_CASE("workers that disagree about a table are told") {
@@ -270,7 +270,7 @@ TEST_CASE("a full server refuses rows, and serves on") {
   CHECK(why.find("'full' is full") != std::string::npos);
   CHECK(why.find("HVD_SERVER_MEMORY") != std::string::npos);
   CHECK(pulled(*worker, table, {0})[0] == 1.0f);
-  worker->leave(deadline_after(kTestTimeout));
+  worker->wait(worker->leave(), deadline_after(kTestTimeout));
 }
 
 TEST_CASE("a server that starts again has its snapshot, and applies what it has not, once") {
@@ -331,7 +331,7 @@ TEST_CASE("calls to other servers go on while one is away, and tables are opened
   open.join();
   pushed(*worker, 1, {at[0], at[1]}, {3.0f, 4.0f});
   CHECK(pulled(*worker, 1, {at[1], at[0]}) == std::vector<float>{4.0f, 3.0f});
-  worker->leave(deadline_after(kTestTimeout));
+  worker->wait(worker->leave(), deadline_after(kTestTimeout));
 }
 
 TEST_CASE("a server that does not come back is named, and ends all calls") {
@@ -396,8 +396,8 @@ TEST_CASE("a cache has rows of a few clocks, and never older ones than the worke
   TableSpec synchronous = sparse("synchronous", 1);
   synchronous.consistency = Consistency::synchronous;
   CHECK_THROWS_AS(worker->open(synchronous, 1), InvalidArgument);
-  other->leave(deadline_after(kTestTimeout));
-  worker->leave(deadline_after(kTestTimeout));
+  other->wait(other->leave(), deadline_after(kTestTimeout));
+  worker->wait(worker->leave(), deadline_after(kTestTimeout));
 }
 
 // Of a shard, as the server says that answers for it.
@@ -440,7 +440,7 @@ TEST_CASE("with two copies a lost server's rows are there, and a new one gets th
     REQUIRE(await_copies(*worker, count));
     CHECK(pulled(*worker, table, keys) == alone);
   }
-  worker->leave(deadline_after(kTestTimeout));
+  worker->wait(worker->leave(), deadline_after(kTestTimeout));
 }
 
 TEST_CASE("a server may end right behind its last answer") {
@@ -448,7 +448,7 @@ TEST_CASE("a server may end right behind its last answer") {
     Servers job(1, false);
     const auto worker = job.worker(0, 1);
     std::thread end([&] { job.await_end(0); });
-    const StatusCode left = code_of([&] { worker->leave(deadline_after(10s)); });
+    const StatusCode left = code_of([&] { worker->wait(worker->leave(), deadline_after(10s)); });
     end.join();
     REQUIRE(left == StatusCode::ok);
   }

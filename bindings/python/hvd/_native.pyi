@@ -192,6 +192,10 @@ def receive(peer: int, channel: int, tag: int, data: int, bytes: int, owners: ob
 def is_server() -> bool:
     """Whether this process is one of its job's parameter servers."""
 
+def register_update(name: str, function: Callable[[memoryview, memoryview, memoryview, float], None], /) -> None:
+    """For the rest of the process. The function gets rows, gradients (read-only) and state, each of two dimensions, and
+    the learning rate; servers call it in threads of their own."""
+
 def serve_tables() -> None:
     """Serves until all workers have left, or SIGTERM."""
 
@@ -215,6 +219,8 @@ class ParameterServers:
     def __init__(self) -> None: ...
     def open(self, name: str, **fields: Any) -> int:
         """The number of a table of these fields of hvd_ps_table."""
+    def cache_counts(self, table: int, /) -> tuple[int, int]:
+        """How many rows pulls have found in the table's cache, and for how many they have asked servers."""
     def start(
         self, call: TableCall, table: int, keys: int, count: int, gradients: int, rows: int, owners: object, /
     ) -> TableWork:

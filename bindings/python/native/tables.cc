@@ -95,11 +95,20 @@ hvd_ps* ParameterServers::open_ps() const {
 int ParameterServers::open(const std::string& name, const py::kwargs& fields) {
   hvd_ps_table table = HVD_PS_TABLE_INIT;
   table.name = name.c_str();
-  const std::pair<const char*, std::int32_t*> integers[] = {
-      {"dense", &table.dense},       {"consistency", &table.consistency}, {"width", &table.width},
-      {"bound", &table.bound},       {"average", &table.average},         {"rule", &table.rule},
-      {"row_wise", &table.row_wise}, {"nesterov", &table.nesterov},       {"initializer", &table.initializer},
-      {"filled", &table.filled}};
+  std::string update;
+  const std::pair<const char*, std::int32_t*> integers[] = {{"dense", &table.dense},
+                                                            {"consistency", &table.consistency},
+                                                            {"width", &table.width},
+                                                            {"bound", &table.bound},
+                                                            {"average", &table.average},
+                                                            {"rule", &table.rule},
+                                                            {"row_wise", &table.row_wise},
+                                                            {"nesterov", &table.nesterov},
+                                                            {"initializer", &table.initializer},
+                                                            {"filled", &table.filled},
+                                                            {"state", &table.state},
+                                                            {"max_age", &table.max_age},
+                                                            {"cache", &table.cache}};
   const std::pair<const char*, float*> numbers[] = {{"learning_rate", &table.learning_rate},
                                                     {"momentum", &table.momentum},
                                                     {"weight_decay", &table.weight_decay},
@@ -123,6 +132,9 @@ int ParameterServers::open(const std::string& name, const py::kwargs& fields) {
       table.rows = value.cast<std::int64_t>();
     } else if (field == "seed") {
       table.seed = value.cast<std::uint64_t>();
+    } else if (field == "update") {
+      update = value.cast<std::string>();
+      table.update = update.c_str();
     } else {
       throw py::type_error("a table has no field " + field);
     }
@@ -131,6 +143,13 @@ int ParameterServers::open(const std::string& name, const py::kwargs& fields) {
   const Use ps(*this);
   check_released([&] { return hvd_ps_open(ps, &table, &number); });
   return number;
+}
+
+std::pair<std::uint64_t, std::uint64_t> ParameterServers::cache_counts(int table) const {
+  std::uint64_t found = 0, missing = 0;
+  const Use ps(*this);
+  check_released([&] { return hvd_ps_cache_counts(ps, table, &found, &missing); });
+  return {found, missing};
 }
 
 std::unique_ptr<TableWork> ParameterServers::start(Kind kind, int table, std::uintptr_t keys, std::size_t count,
@@ -209,14 +228,22 @@ void ParameterServers::close() {
   if (ps_ == nullptr) return;
   refuse_in_forked_child();
   std::exception_ptr failure;
-  try {
-    flush(std::nullopt);  // here signals are looked at
-  } catch (py::error_already_set& error) {
-    if (error.matches(PyExc_KeyboardInterrupt)) throw;
-    failure = std::current_exception();
-  } catch (const std::exception&) {
-    failure = std::current_exception();
-  }
+  // Here signals are looked at; after an interrupt it may be called again.
+  const auto try_to = [&](const auto& wait) {
+    try {
+      wait();
+    } catch (py::error_already_set& error) {
+      if (error.matches(PyExc_KeyboardInterrupt)) throw;
+      if (!failure) failure = std::current_exception();
+    } catch (const std::exception&) {
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  try_to([this] { flush(std::nullopt); });
+  try_to([this] {
+    const Use ps(*this);
+    wait_in_parts(std::nullopt, [&](std::int64_t timeout_us) { return hvd_ps_leave(ps, timeout_us); });
+  });
   hvd_ps* const ps = std::exchange(ps_, nullptr);
   while (users_ > 0) {
     const GilRelease released;
@@ -264,6 +291,40 @@ bool is_server() {
   return hvd_get_launch(&launch) == HVD_OK && launch.rank < 0;
 }
 
+namespace {
+
+py::memoryview rows_of(float* values, std::size_t count, std::size_t columns, bool is_readonly) {
+  static float none = 0;
+  const auto rows = static_cast<py::ssize_t>(count), width = static_cast<py::ssize_t>(columns);
+  const auto bytes = static_cast<py::ssize_t>(sizeof(float));
+  return py::memoryview::from_buffer(columns == 0 ? &none : values, {rows, width}, {width * bytes, bytes}, is_readonly);
+}
+
+// `context` is the function.
+int call_update(float* rows, float* state, const float* gradients, std::size_t count, std::size_t columns,
+                std::size_t state_columns, float learning_rate, void* context) {
+  if (Py_IsInitialized() == 0) return 1;
+  const py::gil_scoped_acquire gil;
+  try {
+    py::handle(static_cast<PyObject*>(context))(rows_of(rows, count, columns, false),
+                                                rows_of(const_cast<float*>(gradients), count, columns, true),
+                                                rows_of(state, count, state_columns, false), learning_rate);
+    return 0;
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable("an update of hvd.ps.register_update()");
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+    PyErr_WriteUnraisable(static_cast<PyObject*>(context));
+  }
+  return 1;
+}
+
+}  // namespace
+
+void register_update(const std::string& name, const py::function& function) {
+  check(hvd_ps_register_update(name.c_str(), call_update, py::object(function).release().ptr()));
+}
+
 void serve_tables() {
   check_released([] { return hvd_ps_serve(); });
 }
@@ -271,6 +332,7 @@ void serve_tables() {
 void define_tables(py::module_& m) {
   m.def("is_server", is_server);
   m.def("serve_tables", serve_tables);
+  m.def("register_update", register_update);
   py::class_<TableWork>(m, "TableWork")
       .def("poll", &TableWork::poll)
       .def("wait", &TableWork::wait, py::arg("timeout_seconds") = py::none())
@@ -282,6 +344,7 @@ void define_tables(py::module_& m) {
   py::class_<ParameterServers, std::shared_ptr<ParameterServers>>(m, "ParameterServers")
       .def(py::init<>())
       .def("open", &ParameterServers::open)
+      .def("cache_counts", &ParameterServers::cache_counts)
       .def("start", &ParameterServers::start)
       .def("fill", &ParameterServers::fill)
       .def("clock", &ParameterServers::clock)

@@ -26,6 +26,8 @@ class ParameterServers : public std::enable_shared_from_this<ParameterServers> {
   // Takes the fields of hvd_ps_table by name.
   int open(const std::string& name, const pybind11::kwargs& fields);
 
+  std::pair<std::uint64_t, std::uint64_t> cache_counts(int table) const;
+
   enum class Kind { pull, push, push_pull };
   // Starts a call on memory at these addresses (0: NULL). `owners`: any object that keeps that memory alive.
   std::unique_ptr<TableWork> start(Kind kind, int table, std::uintptr_t keys, std::size_t count,
@@ -92,6 +94,9 @@ class TableWork {
 
 // Whether this process is one of its job's parameter servers: hvd_get_launch().
 bool is_server();
+// hvd_ps_register_update(), for ever. The function gets memoryviews of rows, gradients and state, and the learning
+// rate.
+void register_update(const std::string& name, const pybind11::function& function);
 // hvd_ps_serve().
 void serve_tables();
 
