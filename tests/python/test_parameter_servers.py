@@ -3,8 +3,11 @@ end are for servers, and so are the examples."""
 
 from __future__ import annotations
 
+import copy
+import io
 import math
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -267,45 +270,70 @@ def test_numbers_of_tables(servers, ranks):
 
 
 @pytest.mark.ranks(1)
-def test_closed_servers_say_so(ranks):
-    hvd.init()
-    with ps.connect() as servers:
-        table = servers.table("closed", 4)
-        forgotten = table.pull([1], wait=False)
-    servers.close()  # once more is nothing
-    calls = [lambda: table.pull([1]), lambda: table.push([1], rows_of(1)), lambda: servers.table("another", 4)]
-    calls += [forgotten.wait, forgotten.poll, servers.stats, servers.flush, servers.clock, lambda: servers.count]
-    for call in calls:
-        with pytest.raises(ValueError, match="connections with the parameter servers are closed"):
-            call()
+def test_updates_of_the_programs_own(servers, ranks, monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda of: told.append(str(of.exc_value)))
+
+    def clipped_momentum(rows, gradients, state, learning_rate):
+        if np.isnan(gradients).any():
+            raise ValueError("no gradients of mine")
+        state[:, : rows.shape[1]] = 0.5 * state[:, : rows.shape[1]] + np.clip(gradients, -1, 1)
+        state[:, -1] += 1
+        rows -= learning_rate * state[:, : rows.shape[1]]
+
+    with pytest.raises(ValueError, match=r"no update 'nobody knows' is registered .* before hvd\.init"):
+        servers.table("custom", 4, ps.Custom("nobody knows"))
+    ps.register_update("clipped momentum", clipped_momentum)
+    table = servers.table("custom", 4, ps.Custom("clipped momentum", learning_rate=0.5, state=5), ps.Constant(1.0))
+    gradients = 2 * rows_of(3)
+    table.push([5, 9, 5], gradients)
+    summed = np.clip([gradients[0] + gradients[2], gradients[1]], -1, 1)
+    np.testing.assert_allclose(table.pull([5, 9]), 1 - 0.5 * summed, rtol=1e-6)
+    table.set_learning_rate(0.25)
+    after = table.push_pull([5, 9], np.zeros((2, 4), np.float32))
+    np.testing.assert_allclose(after, 1 - 0.5 * summed - 0.25 * 0.5 * summed, rtol=1e-6)
+    with pytest.raises(ValueError, match="the update 'clipped momentum' has failed on server 0"):
+        table.push([5], np.full((1, 4), np.nan, np.float32))
+    assert np.array_equal(table.pull([5, 9]), after) and told == ["no gradients of mine"]
+    dense = servers.dense("custom dense", np.ones(5000), ps.Custom("clipped momentum", 1.0, state=4097))
+    assert np.all(dense.push_pull(np.full(5000, 3.0), np.empty(5000, np.float32)) == 0)
 
 
 @pytest.mark.ranks(1)
-def test_other_servers_take_over_a_snapshot(ranks, tmp_path):
-    hvd.init()
+def test_rows_of_a_cache_and_rows_that_go_by_age(servers, ranks):
+    table = servers.table("cached", 2, ps.Add(), cache=1, max_age=2)
+    ones = np.ones((3, 2), np.float32)
+    table.push([1, 2, 3], ones)
+    for _ in range(3):
+        assert np.array_equal(table.pull([1, 2, 3]), ones)
+    assert table.cache_counts == (6, 3) and servers.stats()[0]["cached"]["pulls"] == 1
+    table.push([2], ones[:1])
+    assert np.array_equal(table.pull([1, 2]), [[1, 1], [2, 2]]) and table.cache_counts == (7, 4)
+    for _ in range(6):
+        servers.clock()
+    assert np.array_equal(table.pull([1, 2, 3]), np.zeros((3, 2))) and table.cache_counts == (7, 7)
+    assert servers.stats()[0]["cached"]["evicted"] == 3
+    for wrong in ({"cache": 1}, {"max_age": 1}):
+        with pytest.raises(ValueError, match="synchronous"):
+            servers.table("never", 2, consistency="synchronous", **wrong)
 
-    def opened(servers):
-        momentum = ps.SGD(0.1, momentum=0.9)
-        return servers.table("kept", 4, momentum), servers.dense("kept dense", np.zeros((3, 2)), momentum)
 
-    keys, gradients, rows = np.arange(100), rows_of(100), rows_of(100, seed=1)
-    with ps.connect() as servers:
-        table, dense = opened(servers)
-        table.push(keys, gradients)
-        dense.push(np.ones((3, 2), np.float32))
-        servers.snapshot(tmp_path)
-        expected = table.push_pull(keys, rows)  # not in the snapshot
-    with ps.connect() as servers:
-        table, dense = opened(servers)
-        servers.restore(tmp_path)
-        assert np.allclose(dense.pull(np.empty((3, 2), np.float32)), -0.1)
-        assert np.array_equal(table.push_pull(keys, rows), expected)  # momentum was kept, too
-    for file in tmp_path.iterdir():
-        file.write_bytes(file.read_bytes()[:-8])
-    with ps.connect() as servers:
-        opened(servers)
-        with pytest.raises(ValueError, match=re.escape(str(tmp_path))):
-            servers.restore(tmp_path)
+@pytest.mark.ranks(1)
+def test_copies_have_the_same_table(servers, ranks):
+    table = servers.table("copied", 2, ps.SGD(1.0))
+    model = torch.nn.Sequential(ps.Embedding(table), torch.nn.Linear(2, 1))
+    model[0].prefetch(torch.tensor([1, 2]))
+    twin = copy.deepcopy(model)
+    assert twin[0].table is table is copy.copy(table) and twin[1].weight is not model[1].weight
+    twin(torch.tensor([1, 2])).sum().backward()
+    before, after = model(torch.tensor([1, 2])), model(torch.tensor([1, 2]))  # the first one's rows were prefetched
+    assert not torch.equal(before, after) and torch.equal(after, twin(torch.tensor([1, 2])))
+    for what in (lambda: pickle.dumps(table), lambda: torch.save(model, io.BytesIO())):
+        with pytest.raises(TypeError, match=r"'copied' is on parameter servers, .* servers.snapshot\(\)"):
+            what()
+    for of_servers in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match=r"hvd.ps.connect\(\) makes them"):
+            of_servers(servers)
 
 
 # Several workers

@@ -163,7 +163,7 @@ def test_synchronous_variables_are_those_of_averaged_gradients(servers):
 
 
 @pytest.mark.ranks(2)
-def test_fit_trains_what_is_on_servers(servers, keras):
+def test_fit_trains_what_is_on_servers(servers, keras, tmp_path, monkeypatch):
     import tensorflow as tf
 
     import hvd.keras as hvd
@@ -191,6 +191,16 @@ def test_fit_trains_what_is_on_servers(servers, keras):
     assert history.history["accuracy"][-1] > 0.9
     assert not np.array_equal(kernels[0], kernels[1]) and np.array_equal(kernels[1], kernels[2])
     assert np.array_equal(*hvd.allgather(kernels[2][None]))
+
+    path = tmp_path / "model.keras"
+    model.save(path)
+    with pytest.raises(ValueError, match="load the model with compile=False"):
+        keras.models.load_model(path)
+    loaded = keras.models.load_model(path, compile=False)  # looks for the table by its name
+    assert np.array_equal(loaded(words[:5]), model(words[:5])) and loaded.layers[0].table is embedding.table
+    monkeypatch.setattr(servers, "_tables", {})
+    with pytest.raises(ValueError, match="no table 'fit' is open"):
+        keras.models.load_model(path, compile=False)
 
     unbuilt = keras.Sequential([keras.layers.Dense(3)])
     unbuilt.compile(optimizer=hvd.ps.DenseOptimizer(servers, name="never opened"), loss=loss)

@@ -30,7 +30,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union
 
 import numpy as np
@@ -46,6 +47,7 @@ __all__ = [
     "Add",
     "Assign",
     "Constant",
+    "Custom",
     "DenseTable",
     "Ftrl",
     "Handle",
@@ -54,6 +56,7 @@ __all__ = [
     "Table",
     "Uniform",
     "connect",
+    "register_update",
 ]
 
 _BLOCK = 4096  # values in a row of a dense table
@@ -115,6 +118,16 @@ class Ftrl:
 
 
 @dataclasses.dataclass(frozen=True)
+class Custom:
+    """The function that servers have registered as `update` (`register_update`). `state`: values that it keeps for each
+    row, besides the row, 0 at first."""
+
+    update: str
+    learning_rate: float = 0.01
+    state: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
 class Constant:
     """Rows that nobody has pushed to have this value."""
 
@@ -139,12 +152,12 @@ class Normal:
     seed: int = 0
 
 
-Optimizer = Union[Assign, Add, SGD, Adagrad, Adam, Ftrl]
+Optimizer = Union[Assign, Add, SGD, Adagrad, Adam, Ftrl, Custom]
 Initializer = Union[Constant, Uniform, Normal]
 Consistency = Union[Literal["asynchronous", "synchronous"], int]
 Keys = Any
 
-_RULES: tuple[type, ...] = (Assign, Add, SGD, Adagrad, Adam, Ftrl)  # in the order of hvd_ps_rule
+_RULES: tuple[type, ...] = (Assign, Add, SGD, Adagrad, Adam, Ftrl, Custom)  # in the order of hvd_ps_rule
 _INITIALIZERS: tuple[type, ...] = (Constant, Uniform, Normal)
 
 
@@ -229,15 +242,29 @@ class Handle:
 
     @property
     def version(self) -> int:
-        """Once done: how many updates the table had had, on the server with the fewest."""
+        """Once done: how many updates the table had had, on the server with the fewest; 0 if none was asked."""
         return self._work.version
 
 
 class _AnyTable:
+    """A table is not copied with the objects that refer to it: a copy is the same table."""
+
     def __init__(self, native: _native.ParameterServers, name: str, number: int) -> None:
         self._native = native
         self._number = number
         self.name = name
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Any:
+        return self
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            f"the table {self.name!r} is on parameter servers, and cannot be pickled: servers.snapshot() writes its "
+            "rows, and servers.table() or servers.dense() opens it in another process"
+        )
 
     def set_learning_rate(self, rate: float) -> None:
         """For all pushes that reach the servers from now on. One worker calls it for all."""
@@ -267,6 +294,11 @@ class Table(_AnyTable):
         times are added up. With wait=False returns a `Handle`; one that is dropped goes on, and `flush()` raises its
         error."""
         return self._call(TableCall.PUSH, keys, gradients, None, wait)
+
+    @property
+    def cache_counts(self) -> tuple[int, int]:
+        """How many rows pulls of this worker have found in the table's cache, and for how many they asked servers."""
+        return self._native.cache_counts(self._number)
 
     def push_pull(self, keys: Keys, gradients: Any, out: Any = None, wait: bool = True) -> Any:
         """`push`, and the rows after it, in one round trip. Not for synchronous tables."""
@@ -412,6 +444,11 @@ class ParameterServers:
 
     def __init__(self) -> None:
         self._native = _native.ParameterServers()
+        self._tables: dict[str, Table] = {}
+        _connections.add(self)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("connections with parameter servers cannot be copied or pickled: hvd.ps.connect() makes them")
 
     def table(
         self,
@@ -422,14 +459,17 @@ class ParameterServers:
         consistency: Consistency = "asynchronous",
         rows: int = 0,
         average: bool = True,
+        max_age: int = 0,
+        cache: int = 0,
     ) -> Table:
         """A table of rows by 64-bit key, dealt to the servers by a hash of the key; opened where it exists already.
 
-        Workers that open it pass the same arguments, at any time. A row is created by its first push.
+        Workers that open it pass the same arguments, at any time; `cache` may be another one for each. A row is created
+        by its first push.
 
         Args:
             width: float32 values in a row, at most 65536.
-            optimizer: what a push does: `Assign`, `Add`, `SGD`, `Adagrad`, `Adam`, `Ftrl`.
+            optimizer: what a push does: `Assign`, `Add`, `SGD`, `Adagrad`, `Adam`, `Ftrl`, `Custom`.
             initializer: of rows that nobody has pushed to: `Constant`, `Uniform`, `Normal`.
             consistency: "asynchronous": pushes take effect when they arrive, pulls return what is there. A number s:
                 likewise, but a pull waits while another worker is more than s clocks behind this one. "synchronous": a
@@ -438,14 +478,20 @@ class ParameterServers:
             rows: how many each server keeps: beyond, those go that were not used for the longest time, and begin anew
                 when they are pushed to again. 0: all.
             average: synchronous: sums are divided by the number of workers.
+            max_age: rows that nobody has pulled or pushed for so many clocks of the slowest worker go, before twice as
+                many have passed, and begin anew. 0: none. Not for synchronous tables.
+            cache: a pull may return rows that an earlier pull of this worker has brought, at most so many of its clocks
+                ago; never from before its own last push to them. 0: none. Not for synchronous tables, and for workers
+                that call `clock()`, which is what makes rows of the cache old.
 
         Raises:
             ValueError: on arguments that make no sense.
             HorovodInternalError: another worker has opened it with other arguments.
         """
         fields = _spec(optimizer, initializer, consistency, average)
-        number = self._native.open(name, dense=0, width=width, rows=rows, **fields)
-        return Table(self._native, name, number, width)
+        number = self._native.open(name, dense=0, width=width, rows=rows, max_age=max_age, cache=cache, **fields)
+        self._tables[name] = Table(self._native, name, number, width)
+        return self._tables[name]
 
     def dense(
         self,
@@ -524,7 +570,7 @@ class ParameterServers:
 
     def close(self) -> None:
         """This worker has no more to do: waits for its calls, and leaves. In a job whose workers serve, waits for the
-        others, too."""
+        others, too. After Ctrl-C it may be called again."""
         self._native.close()
 
     def __enter__(self) -> ParameterServers:
@@ -540,6 +586,48 @@ def connect() -> ParameterServers:
     starting.
 
     Raises:
+        ValueError: this process is connected already: use that connection, or `close()` it first.
         HorovodInternalError: a server has not come within HVD_START_TIMEOUT.
     """
     return ParameterServers()
+
+
+_connections: weakref.WeakSet[ParameterServers] = weakref.WeakSet()
+
+
+def find_table(name: str) -> Table:
+    """The table of this name that this process has opened by `ParameterServers.table`, for what is loaded from a file.
+
+    Raises:
+        ValueError: there is none.
+    """
+    for connection in _connections:
+        if not connection._native.is_closed and name in connection._tables:
+            return connection._tables[name]
+    raise ValueError(f"no table {name!r} is open: open it by servers.table() before what refers to it is loaded")
+
+
+Update = Callable[[Any, Any, Any, float], None]
+
+
+def register_update(name: str, function: Update) -> None:
+    """Makes a function the optimizer of tables whose optimizer is `Custom(name)`.
+
+    Every process that serves calls it: in the script of the job before `hvd.init()`, which does not return in servers.
+    A function of the same name is replaced, for tables that are opened afterwards.
+
+    Args:
+        function: called with rows (count, width), their gradients (count, width), their state (count, `Custom.state`),
+            and the learning rate; arrays of NumPy, float32, that are valid during the call. It changes rows and state
+            in place. Each row comes once: gradients of a key that comes several times are added up before. It must not
+            call hvd. If it raises, the server prints the exception, nothing is changed, and the push raises ValueError.
+
+    >>> def sign_descent(rows, gradients, state, learning_rate):
+    ...     rows -= learning_rate * np.sign(gradients)
+    >>> hvd.ps.register_update("sign", sign_descent)
+    """
+
+    def on_arrays(rows: memoryview, gradients: memoryview, state: memoryview, learning_rate: float) -> None:
+        function(np.asarray(rows), np.asarray(gradients), np.asarray(state), learning_rate)
+
+    _native.register_update(name, on_arrays)

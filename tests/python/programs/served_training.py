@@ -2,6 +2,13 @@
 
 import hvd
 
+
+def descend(rows, gradients, state, learning_rate):  # type: ignore[no-untyped-def]
+    rows -= learning_rate * gradients
+    state += 1
+
+
+hvd.ps.register_update("descend", descend)
 hvd.init()  # servers stay here, and import no torch
 
 import torch  # noqa: E402
@@ -63,10 +70,19 @@ def train_hybrid(servers: hvd.ps.ParameterServers) -> float:
     return loss.item()
 
 
+def descend_by_own_update(servers: hvd.ps.ParameterServers) -> None:
+    table = servers.table("own", 4, hvd.ps.Custom("descend", learning_rate=0.5, state=1))
+    keys = torch.arange(100 * hvd.rank(), 100 * hvd.rank() + 100)
+    for _ in range(3):
+        table.push(keys, torch.ones(100, 4))
+    assert torch.equal(table.pull(keys), torch.full((100, 4), -1.5))
+
+
 def main() -> None:
     torch.set_num_threads(1)
     with hvd.ps.connect() as servers:
         assert servers.count == 2
+        descend_by_own_update(servers)
         plain, values = differing(servers, 0.0)
         momentum, _ = differing(servers, 0.9)
         print(

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hvd.ps import SGD, Consistency, Handle, ParameterServers, Table
+from hvd.ps import SGD, Consistency, Handle, ParameterServers, Table, find_table
 from hvd.ps import Optimizer as Rule
 from hvd.tensorflow.ps import Variables, on_host
 
@@ -23,14 +23,15 @@ if not hasattr(keras.optimizers.Optimizer, "_backend_update_step") or keras.back
 _AHEAD = 32  # batches that may be prefetched; beyond, the oldest are forgotten
 
 
+@keras.saving.register_keras_serializable(package="hvd")
 class Embedding(keras.layers.Layer):
     """Vectors by number, like `keras.layers.Embedding`, in a table on the servers. A call pulls each row that the batch
     has once; the backward pass adds up the gradients of a row, pushes them, and does not wait for the servers.
 
     Numbers are any integers of 64 bits. The layer's one weight, a scalar that stays 0, makes the backward pass come to
     it: give it to the tape or the optimizer with the model's other trainable variables. `trainable=False` keeps the
-    rows as they are. The rows are saved by
-    `servers.snapshot()`, and not with the model, of which `save_weights()` keeps the rest.
+    rows as they are. The rows are saved by `servers.snapshot()`, and not with the model: `model.save()` keeps the
+    table's name, and whoever loads the model has opened a table of that name before.
 
     Where a gradient tape is asked twice for gradients, they are pushed twice.
 
@@ -48,6 +49,17 @@ class Embedding(keras.layers.Layer):
 
     def build(self, input_shape: Any) -> None:
         self._anchor = self.add_weight(name="anchor", shape=(), initializer="zeros")
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "table": self.table.name, "width": self.table.width}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Embedding:
+        config = dict(config)
+        table, width = find_table(config.pop("table")), config.pop("width")
+        if table.width != width:
+            raise ValueError(f"the table {table.name!r} has rows of {table.width} values, and the model's had {width}")
+        return cls(table, **config)
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
         return (*input_shape, self.table.width)
@@ -111,6 +123,7 @@ def _unique(inputs: Any) -> tuple[Any, Any]:
     return found.y, found.idx
 
 
+@keras.saving.register_keras_serializable(package="hvd")
 class DenseOptimizer(keras.optimizers.Optimizer):
     """Has the model's variables on the servers, which update them: each training step pushes this worker's gradients,
     finishes its clock, and takes the servers' values. The first values are rank 0's.
@@ -140,6 +153,13 @@ class DenseOptimizer(keras.optimizers.Optimizer):
         super().__init__(**kwargs)
         self._servers, self._table_name, self._rule = servers, name, optimizer
         self._consistency, self._average = consistency, average
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> DenseOptimizer:
+        raise ValueError(
+            "a DenseOptimizer belongs to the servers of its job: load the model with compile=False, and compile it "
+            "with a new one"
+        )
 
     def build(self, variables: Sequence[Any]) -> None:
         if self.built:

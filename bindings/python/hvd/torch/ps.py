@@ -40,6 +40,7 @@ from hvd.ps import (
     Assign,
     Consistency,
     Constant,
+    Custom,
     DenseTable,
     Ftrl,
     Handle,
@@ -49,6 +50,7 @@ from hvd.ps import (
     Table,
     Uniform,
     connect,
+    register_update,
 )
 
 __all__ = [
@@ -58,6 +60,7 @@ __all__ = [
     "Add",
     "Assign",
     "Constant",
+    "Custom",
     "DenseOptimizer",
     "DenseTable",
     "Embedding",
@@ -69,6 +72,7 @@ __all__ = [
     "Table",
     "Uniform",
     "connect",
+    "register_update",
 ]
 
 _AHEAD = 8  # batches that may have been prefetched and not used; older ones are forgotten
@@ -103,6 +107,10 @@ class _Rows(torch.nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.table.name!r}, width={self.table.width}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has the same table, and nothing of what is under way."""
+        return {**self.__dict__, "_prefetched": deque(maxlen=_AHEAD), "_pushes": deque()}
 
     def _start(self, keys: torch.Tensor) -> _Batch:
         if not isinstance(keys, torch.Tensor):
