@@ -319,16 +319,20 @@ TEST_CASE("calls to other servers go on while one is away, and tables are opened
   const TimePoint begin = Clock::now();
   CHECK_FALSE(worker->wait(call, deadline_after(20ms)));
   CHECK_FALSE(worker->is_done(call));
-  std::thread other([&] { CHECK(pulled(*worker, table, {at[0]})[0] == 1.0f); });
+  float seen = 0;
+  std::thread other([&] { seen = pulled(*worker, table, {at[0]})[0]; });
   other.join();
+  CHECK(seen == 1.0f);
   pushed(*worker, table, {at[0]}, {1.0f});
   CHECK(Clock::now() - begin < 10s);  // half of the time in which the server may come back
-  std::thread open([&] { CHECK(worker->open(sparse("later", 1)) == 1); });
+  int later = -1;
+  std::thread open([&] { later = worker->open(sparse("later", 1)); });
   CHECK(pulled(*worker, table, {at[0]})[0] == 2.0f);
   job.start(1, options);
   CHECK(worker->wait(call, deadline_after(kTestTimeout)));
   CHECK(row == 2.0f);
   open.join();
+  REQUIRE(later == 1);
   pushed(*worker, 1, {at[0], at[1]}, {3.0f, 4.0f});
   CHECK(pulled(*worker, 1, {at[1], at[0]}) == std::vector<float>{4.0f, 3.0f});
   worker->wait(worker->leave(), deadline_after(kTestTimeout));
@@ -429,6 +433,8 @@ TEST_CASE("with two copies a lost server's rows are there, and a new one gets th
   for (int round = 0; round < 2 * count; ++round) {
     const int lost = round % count;
     for (int i = 0; i < 3; ++i) pushed(*worker, table, keys, gradients);
+    CHECK(code_of([&] { worker->set_learning_rate(table, -1.0f, deadline_after(kTestTimeout)); }) ==
+          StatusCode::invalid_argument);
     REQUIRE(await_copies(*worker, count));
     const auto before = pulled(*worker, table, keys);
     job.stop(lost);
