@@ -41,6 +41,37 @@ class SCOPED_CAPABILITY CallerLock {
   Mutex& mutex_;
 };
 
+// A thread's wait for servers, as the metrics show it. One that was given up and begins anew is the same: Python waits
+// a tenth of a second at a time.
+class MeasuredWait {
+ public:
+  explicit MeasuredWait(Metrics* metrics) : metrics_(metrics) {}
+  ~MeasuredWait() {
+    if (metrics_ == nullptr) return;
+    if (server_) metrics_->ps_wait_time.add(Clock::now() - began_);
+    if (!is_given_up_) metrics_->ps_awaited.set(0);
+  }
+  MeasuredWait(const MeasuredWait&) = delete;
+  MeasuredWait& operator=(const MeasuredWait&) = delete;
+
+  void is_for(int server, TimePoint now) {
+    if (metrics_ == nullptr || server == server_) return;
+    if (!server_) began_ = now;
+    server_ = server;
+    const std::uint64_t number = static_cast<std::uint64_t>(server) + 1;
+    if (metrics_->ps_awaited.value() == number) return;
+    metrics_->ps_waiting_since.set(static_cast<std::uint64_t>(now.time_since_epoch().count()));
+    metrics_->ps_awaited.set(number);
+  }
+  void give_up() { is_given_up_ = true; }
+
+ private:
+  Metrics* const metrics_;
+  TimePoint began_{};
+  std::optional<int> server_{};
+  bool is_given_up_ = false;
+};
+
 }  // namespace
 
 class ParameterClient::State {
@@ -104,6 +135,7 @@ class ParameterClient::State {
   template <typename Done>
   bool run_until(Deadline deadline, const Done& done) EXCLUDES(mutex) {
     AlarmClock alarm(worker.store.alarm());
+    MeasuredWait measured(worker.options.metrics.get());
     const Duration until_stall = worker.options.stall_warning;
     Deadline late = until_stall > Duration::zero() ? deadline_after(until_stall) : Deadline::max();
     for (;;) {
@@ -115,8 +147,12 @@ class ParameterClient::State {
         if (done()) return true;
         const TimePoint now = Clock::now();
         for (const auto& link : links) link->look_for_silence(now);
-        if (now >= deadline) return false;
         Link* const link = awaited();
+        if (link != nullptr) measured.is_for(link->server(), now);
+        if (now >= deadline) {
+          measured.give_up();
+          return false;
+        }
         if (now >= late && link != nullptr) {
           late = Deadline::max();
           tell_stall(*link);

@@ -18,6 +18,7 @@
 #include "core/base/clock.h"
 #include "core/base/futex.h"
 #include "core/base/log.h"
+#include "core/base/metrics.h"
 #include "core/base/mutex.h"
 #include "core/bootstrap/store.h"
 #include "core/net/authentication.h"
@@ -36,6 +37,7 @@ struct WorkerOptions {
   bool shares_memory = true;
   std::string host_key{};
   WaitPolicy wait{};
+  std::shared_ptr<Metrics> metrics{};  // what concerns waiting; null: nobody wants it
 };
 
 // Rows by key. The memory that it refers to must stay valid, and unchanged, until the call is done.

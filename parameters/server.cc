@@ -32,6 +32,7 @@ namespace {
 constexpr Duration kShareTime = std::chrono::seconds(2);  // for passing memory to a worker
 constexpr Duration kAcceptNap = std::chrono::milliseconds(1);
 constexpr Duration kStoreInterval = std::chrono::seconds(1);
+constexpr Duration kMetricsInterval = std::chrono::milliseconds(100);
 constexpr int kRequestsPerTurn = 64;  // of one connection, before the others have theirs
 constexpr int kTurnsPerPoll = 64;     // while busy: sockets are looked at once in so many turns
 
@@ -120,7 +121,10 @@ class ParameterServer::State {
     for (int turn = 0; !stops_; ++turn) {
       const bool is_busy = serve_all();
       replicate();
-      if (is_busy) idle_turns = 0;
+      if (is_busy) {
+        idle_turns = 0;
+        are_metrics_old_ = true;
+      }
       if (is_over()) break;
       if (is_busy || idle_turns < idle_limit()) {
         if (!is_busy) rest();
@@ -307,6 +311,7 @@ class ParameterServer::State {
   void rest() const { is_oversubscribed() ? static_cast<void>(sched_yield()) : cpu_relax(); }
 
   void sleep() {
+    put_metrics(Clock::now());
     for (Client& client : clients_) client.pipe->is_to_sleep(true);
     if (!any_request()) poll(std::max(Duration::zero(), next_deadline() - Clock::now()));
     for (Client& client : clients_) client.pipe->is_to_sleep(false);
@@ -324,6 +329,7 @@ class ParameterServer::State {
 
   Deadline next_deadline() {
     Deadline next = snapshots_.next_deadline();
+    if (are_metrics_old_) next = std::min(next, next_metrics_);
     for (const Acceptor& listener : listeners_) next = std::min(next, listener.next_deadline());
     for (const Lost& lost : lost_) next = std::min(next, lost.since + options_.lease);
     for (const Client& client : clients_) {
@@ -375,7 +381,39 @@ class ParameterServer::State {
     }
     if (snapshots_.is_due(now)) write_own_snapshot(now);
     snapshots_.reap();
+    put_metrics(now);
     if (is_deserted() && now >= next_store_check_) check_store(now);
+  }
+
+  // At intervals, while they change.
+  void put_metrics(TimePoint now) {
+    if (!are_metrics_old_ || now < next_metrics_) return;
+    are_metrics_old_ = false;
+    if (options_.metrics == nullptr) return;
+    next_metrics_ = now + kMetricsInterval;
+    std::size_t count = 0;
+    for (const auto& [number, held] : shards_) {
+      if (held.role() != Role::none && count < kMaxShards) put_metrics(held, options_.metrics->shards[count++]);
+    }
+    while (count < kMaxShards) options_.metrics->shards[count++].number.set(0);
+  }
+
+  void put_metrics(const HeldShard& held, ShardMetrics& metrics) const {
+    std::uint64_t queue = 0, waiting = 0;
+    TimePoint since = TimePoint::max();
+    for (const Client& client : clients_) {
+      if (client.shard != held.number()) continue;
+      queue += client.unread;
+      if (!client.waits_since || *client.waits_for != '\0') continue;
+      ++waiting;
+      since = std::min(since, *client.waits_since);
+    }
+    metrics.answers.set(held.is_primary() ? 1 : 0);
+    metrics.queue.set(queue);
+    metrics.waiting.set(waiting);
+    metrics.waiting_since.set(waiting > 0 ? static_cast<std::uint64_t>(since.time_since_epoch().count()) : 0);
+    metrics.slowest.set(waiting > 0 ? static_cast<std::uint64_t>(held.shard().slowest() + 1) : 0);
+    held.shard().count_into(metrics);
   }
 
   bool is_deserted() const { return clients_.empty() && lost_.empty(); }
@@ -467,6 +505,7 @@ class ParameterServer::State {
 
   // Answers what it can; false if there was nothing to answer.
   bool serve(Client& client) {
+    const bool waited = client.waits_since.has_value();
     int answered = 0;
     for (; answered < kRequestsPerTurn; ++answered) {
       const std::span<const std::byte> input = client.pipe->input();
@@ -479,6 +518,7 @@ class ParameterServer::State {
       client.waits_since.reset();
       client.pipe->consume(frame);
     }
+    if (client.waits_since && !waited) are_metrics_old_ = true;
     client.pipe->flush();
     return answered > 0;
   }
@@ -677,6 +717,8 @@ class ParameterServer::State {
   std::vector<Lost> lost_;
   bool is_accept_told_ = false;
   Deadline next_store_check_ = deadline_after(kStoreInterval);
+  TimePoint next_metrics_{};
+  bool are_metrics_old_ = true;  // requests were answered, or began to wait
   std::atomic<bool> stops_{false};
 };
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/base/log.h"
+#include "core/base/metrics.h"
 #include "core/bootstrap/store.h"
 #include "core/config.h"
 #include "core/net/authentication.h"
@@ -51,6 +52,7 @@ struct ServerOptions {
   bool shares_memory = true;
   std::string host_key{};
   std::string local_host = "127.0.0.1";
+  std::shared_ptr<Metrics> metrics{};  // its `shards`; null: nobody wants them
 };
 
 class ParameterServer {

@@ -609,6 +609,24 @@ std::string Shard::stats() const {
   return text;
 }
 
+void Shard::count_into(ShardMetrics& metrics) const {
+  std::uint64_t pushes = 0, pulls = 0, rows = 0, median = 0, worst = 0;
+  for (const auto& table : tables_) {
+    pushes += table->pushes;
+    pulls += table->pulls;
+    rows += table->rows.size();
+    median = std::max(median, table->staleness.median());
+    worst = std::max(worst, table->staleness.worst());
+  }
+  metrics.pushes.set(pushes);
+  metrics.pulls.set(pulls);
+  metrics.rows.set(rows);
+  metrics.bytes.set(bytes());
+  metrics.staleness_median.set(median);
+  metrics.staleness_worst.set(worst);
+  metrics.number.set(number_ + 1);
+}
+
 // ---- State
 
 Bytes Shard::write_head() const {

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/metrics.h"
 #include "core/net/frame.h"
 #include "parameters/message.h"
 #include "parameters/row_table.h"
@@ -74,8 +75,10 @@ class Shard {
   // Those that have come and not left.
   std::vector<std::uint32_t> present_workers() const;
 
-  // Lines "<table> <metric> <value>" for stats and metrics.
+  // Lines "<table> <metric> <value>".
   std::string stats() const;
+  // Of all tables; of staleness that of the stalest table.
+  void count_into(ShardMetrics& metrics) const;
 
   // The state as a sequence of parts of at most about 128 KiB, for snapshots and new replicas. Rows may change
   // between parts: a replica that gets the requests applied in between, each after the part that preceded it, ends with

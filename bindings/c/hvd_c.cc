@@ -466,7 +466,7 @@ hvd_status hvd_get_metrics(const hvd_metric** metrics, size_t* count) {
     const hvd_metric*& first = required(metrics, "metrics");
     std::size_t& size = required(count, "count");
     copy.clear();
-    for (const NamedMetric& metric : list(Instance::get().joined_runtime()->metrics())) {
+    for (const NamedMetric& metric : list(*Instance::get().metrics())) {
       copy.push_back({metric.name, metric.value});
     }
     first = copy.data();

@@ -15,6 +15,7 @@
 #include "core/base/mutex.h"
 #include "core/base/process.h"
 #include "core/bootstrap/launch_environment.h"
+#include "core/flight/flight_recorder.h"
 #include "parameters/client.h"
 #include "parameters/server.h"
 #include "parameters/update_functions.h"
@@ -32,7 +33,11 @@ constexpr const char* kAdviceForLaterEpochs =
     "that follows it: connect then, and keep the connection, which hvd_shutdown() does not close";
 constexpr Duration kLook = std::chrono::milliseconds(10);
 
-ServerOptions server_options(const JobPlace& place, int server, int servers) {
+Duration stall_warning_of(const Config& config) {
+  return config.timeouts.stall_check ? config.timeouts.stall_warning : Duration{};
+}
+
+ServerOptions server_options(const JobPlace& place, int server, int servers, std::shared_ptr<Metrics> metrics) {
   const Config::Servers& config = place.config.servers;
   return {.server = server,
           .servers = servers,
@@ -42,18 +47,19 @@ ServerOptions server_options(const JobPlace& place, int server, int servers) {
           .interval = config.snapshot_interval,
           .start_timeout = place.config.timeouts.start,
           .lease = place.config.timeouts.lease,
-          .stall_warning = place.config.timeouts.stall_check ? place.config.timeouts.stall_warning : Duration{},
+          .stall_warning = stall_warning_of(place.config),
           .shares_memory = place.config.data_plane.shared_memory,
           .host_key = place.host_key,
-          .local_host = place.local_host};
+          .local_host = place.local_host,
+          .metrics = std::move(metrics)};
 }
 
 // The shard of a worker that serves, too.
 class OwnServer {
  public:
-  OwnServer(const JobPlace& place, int rank, int size)
+  OwnServer(const JobPlace& place, int rank, int size, std::shared_ptr<Metrics> metrics)
       : log_("server " + std::to_string(rank), place.config.diagnosis.log_level),
-        server_(server_options(place, rank, size), place.store, place.key, log_) {
+        server_(server_options(place, rank, size, std::move(metrics)), place.store, place.key, log_) {
     thread_ = start_thread("hvd-parameters", [this] {
       try {
         server_.run();
@@ -154,26 +160,30 @@ class OnlyConnection {
 }  // namespace
 
 struct hvd_ps {
-  explicit hvd_ps(std::shared_ptr<const JobPlace> place_of_job, const Topology& topology)
+  hvd_ps(std::shared_ptr<const JobPlace> place_of_job, const Runtime& runtime)
       : place(std::move(place_of_job)),
         only(place.get()),
-        log("rank " + std::to_string(topology.rank), place->config.diagnosis.log_level) {
-    if (place->config.job.servers == 0) own = std::make_unique<OwnServer>(*place, topology.rank, topology.size);
+        log("rank " + std::to_string(runtime.topology().rank), place->config.diagnosis.log_level),
+        metrics(runtime.shared_metrics()) {
+    const Topology& topology = runtime.topology();
+    if (place->config.job.servers == 0)
+      own = std::make_unique<OwnServer>(*place, topology.rank, topology.size, metrics);
     const int servers = own ? topology.size : place->config.job.servers;
     if (!own && !place->has_servers) throw InvalidArgument(kAdviceForLaterEpochs);
     client = std::make_shared<ParameterClient>(
-        WorkerOptions{
-            .worker = topology.rank,
-            .workers = topology.size,
-            .servers = servers,
-            .copies = own ? 1 : place->config.servers.copies,
-            .start_timeout = place->config.timeouts.start,
-            .lease = place->config.timeouts.lease,
-            .stall_warning = place->config.timeouts.stall_check ? place->config.timeouts.stall_warning : Duration{},
-            .shares_memory = place->config.data_plane.shared_memory,
-            .host_key = place->host_key,
-            .wait = wait_policy_for(topology.local_size + servers, topology.local_cpus)},
+        WorkerOptions{.worker = topology.rank,
+                      .workers = topology.size,
+                      .servers = servers,
+                      .copies = own ? 1 : place->config.servers.copies,
+                      .start_timeout = place->config.timeouts.start,
+                      .lease = place->config.timeouts.lease,
+                      .stall_warning = stall_warning_of(place->config),
+                      .shares_memory = place->config.data_plane.shared_memory,
+                      .host_key = place->host_key,
+                      .wait = wait_policy_for(topology.local_size + servers, topology.local_cpus),
+                      .metrics = metrics},
         place->store, place->key, log);
+    metrics->ps_servers.set(static_cast<std::uint64_t>(servers));
   }
 
   // False at the deadline.
@@ -193,6 +203,7 @@ struct hvd_ps {
   const std::shared_ptr<const JobPlace> place;
   const OnlyConnection only;
   const Log log;
+  const std::shared_ptr<Metrics> metrics;
   std::unique_ptr<OwnServer> own;
   std::shared_ptr<ParameterClient> client;
   ParameterClient::CallReference leaving;
@@ -216,6 +227,14 @@ std::shared_ptr<ParameterClient> client_of(hvd_ps_work* work) {
 
 using Start = ParameterClient::CallReference (ParameterClient::*)(int table, const RowsCall& rows);
 
+// Counts a call that has started.
+void count_call(Metrics& metrics, Start start, std::size_t rows) {
+  if (start == &ParameterClient::fill) return;
+  if (start != &ParameterClient::pull) metrics.ps_pushes.add();
+  if (start != &ParameterClient::push) metrics.ps_pulls.add();
+  metrics.ps_rows.add(rows);
+}
+
 hvd_status start_call(hvd_ps* ps, std::int32_t table, const std::uint64_t* keys, std::size_t count,
                       const float* gradients, float* rows, hvd_ps_work** work, Start start) {
   return guarded([&] {
@@ -230,6 +249,7 @@ hvd_status start_call(hvd_ps* ps, std::int32_t table, const std::uint64_t* keys,
                         .rows = rows,
                         .values = count};
     auto started = (client.*start)(table, call);
+    count_call(*own.metrics, start, is_whole ? client.spec(table).rows : count);
     if (work != nullptr) {
       *work = new hvd_ps_work{own.client, std::move(started)};
     } else {
@@ -264,6 +284,15 @@ class StopBySignal {
   struct sigaction before_ {};
 };
 
+// hvd_get_metrics() returns a server's meanwhile.
+class ServesHere {
+ public:
+  explicit ServesHere(std::shared_ptr<const Metrics> metrics) { Instance::get().serves(std::move(metrics)); }
+  ~ServesHere() { Instance::get().serves(nullptr); }
+  ServesHere(const ServesHere&) = delete;
+  ServesHere& operator=(const ServesHere&) = delete;
+};
+
 }  // namespace
 
 extern "C" {
@@ -273,7 +302,11 @@ hvd_status hvd_ps_serve(void) {
     const JobPlace place = find_place_of_server(process_environment());
     const int number = place.config.job.server;
     const Log log("server " + std::to_string(number), place.config.diagnosis.log_level);
-    ParameterServer server(server_options(place, number, place.config.job.servers), place.store, place.key, log);
+    FlightRecorder flight(place.config.diagnosis.flight_recorder, number, stall_warning_of(place.config));
+    const ServesHere serves(flight.metrics());
+    ParameterServer server(server_options(place, number, place.config.job.servers, flight.metrics()), place.store,
+                           place.key, log);
+    flight.initialized();
     const StopBySignal stop(server);
     server.run();
   });
@@ -294,7 +327,7 @@ hvd_status hvd_ps_connect(hvd_ps** ps) {
     hvd_ps*& out = required(ps, "ps");
     out = nullptr;
     const auto runtime = Instance::get().runtime();
-    out = new hvd_ps(Instance::get().place(), runtime->topology());
+    out = new hvd_ps(Instance::get().place(), *runtime);
   });
 }
 

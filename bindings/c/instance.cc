@@ -264,6 +264,19 @@ std::shared_ptr<Runtime> Instance::joined_runtime() {
   throw Error(StatusCode::not_initialized, "this process stands by, and has not joined the elastic job yet");
 }
 
+std::shared_ptr<const Metrics> Instance::metrics() {
+  {
+    const MutexLock lock(mutex_);
+    if (of_server_) return of_server_;
+  }
+  return joined_runtime()->shared_metrics();
+}
+
+void Instance::serves(std::shared_ptr<const Metrics> metrics) {
+  const MutexLock lock(mutex_);
+  of_server_ = std::move(metrics);
+}
+
 std::shared_ptr<EpochMember> Instance::member() {
   const auto initialized = runtime();  // throws without
   const MutexLock lock(mutex_);

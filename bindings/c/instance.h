@@ -64,6 +64,11 @@ class Instance {
   // For what concerns this process alone: throws also if it stands by.
   std::shared_ptr<Runtime> joined_runtime();
 
+  // Of this rank, or of the parameter server that this process is. Throws as joined_runtime().
+  std::shared_ptr<const Metrics> metrics();
+  // While this process is a parameter server; null: it is none any more.
+  void serves(std::shared_ptr<const Metrics> metrics);
+
   // This process's part in an elastic job; null if the job is not elastic. Throws as runtime().
   std::shared_ptr<EpochMember> member();
 
@@ -108,6 +113,7 @@ class Instance {
   std::shared_ptr<EpochMember> member_ GUARDED_BY(mutex_);  // of the same job
   std::shared_ptr<const JobPlace> place_ GUARDED_BY(mutex_);
   bool is_launched_ GUARDED_BY(mutex_) = true;
+  std::shared_ptr<const Metrics> of_server_ GUARDED_BY(mutex_);
   std::optional<Prospect> prospect_ GUARDED_BY(mutex_);  // while this process stands by
   std::atomic<bool> stands_by_{false};                   // prospect_ is there: asked without the lock
   std::function<void()> joined_ GUARDED_BY(lifecycle_);

@@ -25,6 +25,21 @@ class Counter {
   std::atomic<std::uint64_t> value_{0};
 };
 
+// A shard of a parameter server, which has two while it also has a copy of another server's. Written a few times a
+// second.
+struct ShardMetrics {
+  Counter number;   // of the shard, from 1; 0: there is none
+  Counter answers;  // 1: its server answers the workers, 0: it has the copy
+  Counter pushes, pulls, rows, bytes;
+  Counter staleness_median, staleness_worst;  // in updates of the table; of the stalest table
+  Counter queue;                              // bytes of requests that have come and are not answered
+  Counter waiting;                            // requests that wait for a slower worker
+  Counter waiting_since;                      // of the one that has waited longest; nanoseconds of CLOCK_MONOTONIC
+  Counter slowest;                            // the worker that they wait for, from 1; 0: none
+};
+
+inline constexpr std::size_t kMaxShards = 2;
+
 struct Metrics {
   // the control plane
   Counter control_messages;  // sent by this rank
@@ -52,6 +67,17 @@ struct Metrics {
   Counter collective_cpu;      // CPU time of the threads in backends, without direct calls; sampled and scaled
   Counter communication_time;  // with an operation in flight on this rank, finished intervals
   Counter exposed_time;        // of threads that waited for operations
+
+  // parameter servers: this process as a worker
+  Counter ps_servers;  // that it is connected to
+  Counter ps_pushes, ps_pulls;
+  Counter ps_rows;           // in them
+  Counter ps_wait_time;      // of threads that waited for servers
+  Counter ps_awaited;        // the server that this worker waits for now, from 1; 0: none
+  Counter ps_waiting_since;  // nanoseconds of CLOCK_MONOTONIC
+
+  // and as a server
+  std::array<ShardMetrics, kMaxShards> shards;
 };
 
 struct NamedMetric {
@@ -62,6 +88,8 @@ struct NamedMetric {
 // All metrics for people and programs, in a fixed order, and the value derived from them:
 //   overlap = 1 - exposed_seconds / communication_seconds: the share of the communication that the program did not wait
 //   for; 1 if there was none, at least 0.
+// Those of parameter servers are there in a process that is connected to some, or has shards of their tables: the sums
+// over its shards, and of staleness the highest.
 std::vector<NamedMetric> list(const Metrics& metrics);
 
 }  // namespace hvd

@@ -23,7 +23,7 @@
 namespace hvd {
 
 inline constexpr std::uint64_t kFlightMagic = 0x74'68'67'6c'66'64'76'68;  // "hvdflght"
-inline constexpr std::uint32_t kFlightVersion = 3;
+inline constexpr std::uint32_t kFlightVersion = 4;
 inline constexpr std::size_t kFlightRecords = 4096;  // a power of two
 
 enum class FlightState : std::uint8_t {

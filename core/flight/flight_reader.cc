@@ -29,6 +29,48 @@ std::string text_in(const std::array<std::atomic<std::uint64_t>, kWords>& text) 
   return text_of(reinterpret_cast<const char*>(words.data()), sizeof words);
 }
 
+// None for 0, which a counter has where there is nothing.
+std::int32_t number_from_one(const Counter& counter) {
+  const std::uint64_t value = counter.value();
+  return value > 0 && value <= 1u << 30 ? static_cast<std::int32_t>(value) - 1 : kNobody;
+}
+
+std::optional<TimePoint> since_in(const Counter& counter) {
+  const std::uint64_t value = counter.value();
+  if (value == 0 || value >> 62 != 0) return std::nullopt;
+  return time_of(static_cast<std::int64_t>(value));
+}
+
+std::optional<TimePoint> kept_waiting_since(const Metrics& metrics) {
+  std::optional<TimePoint> first;
+  for (const ShardMetrics& shard : metrics.shards) {
+    if (shard.number.value() == 0 || shard.slowest.value() == 0) continue;
+    const auto since = since_in(shard.waiting_since);
+    if (since && (!first || *since < *first)) first = since;
+  }
+  return first;
+}
+
+std::vector<ShardFacts> shards_in(const Metrics& metrics) {
+  std::vector<ShardFacts> shards;
+  for (const ShardMetrics& shard : metrics.shards) {
+    const std::int32_t number = number_from_one(shard.number);
+    if (number == kNobody) continue;
+    shards.push_back({.number = number,
+                      .answers = shard.answers.value() != 0,
+                      .pushes = shard.pushes.value(),
+                      .pulls = shard.pulls.value(),
+                      .rows = shard.rows.value(),
+                      .bytes = shard.bytes.value(),
+                      .staleness_median = shard.staleness_median.value(),
+                      .staleness_worst = shard.staleness_worst.value(),
+                      .queue = shard.queue.value(),
+                      .waiting = shard.waiting.value(),
+                      .slowest = number_from_one(shard.slowest)});
+  }
+  return shards;
+}
+
 // Empty if the values are invalid.
 std::optional<RecordedOperation> to_operation(const FlightOperation& operation) {
   const auto collective = collective_from(operation.collective);
@@ -140,6 +182,8 @@ std::optional<FlightSnapshot> read_flight_snapshot(std::span<const std::byte> me
   facts.rounds = metrics.rounds.value();
   facts.lock_state = metrics.lock_state.value();
   facts.exposed_time = Duration(static_cast<Duration::rep>(metrics.exposed_time.value()));
+  facts.shards = shards_in(metrics);
+  facts.awaited = number_from_one(metrics.ps_awaited);
   read_stall(flight->stall, facts);
   return facts;
 }
@@ -155,7 +199,11 @@ FlightProgress read_flight_progress(std::span<const std::byte> memory) {
           .epoch = epoch > 0 ? std::optional(time_of(epoch)) : std::nullopt,
           .initializing = epoch > 0 && initializing,
           .stall_time = std::max(Duration(flight->stall_time.load(kRelaxed)), Duration::zero()),
-          .begun = flight->begun.load(kRelaxed)};
+          .begun = flight->begun.load(kRelaxed),
+          .kept_waiting = kept_waiting_since(flight->metrics),
+          .waits_for_server = number_from_one(flight->metrics.ps_awaited) == kNobody
+                                  ? std::nullopt
+                                  : since_in(flight->metrics.ps_waiting_since)};
 }
 
 std::optional<TimePoint> oldest_under_way(std::span<const std::byte> memory) {

@@ -44,9 +44,22 @@ struct FlightProgress {
   bool initializing = false;         // it waits in init for the other ranks
   Duration stall_time{};             // an operation or init that takes as long is stalled; zero: never
   std::uint64_t begun = 0;           // operations in this epoch
+  // Of a parameter server: since when requests wait for a slower worker. Of a worker: since when it waits for a server.
+  std::optional<TimePoint> kept_waiting{}, waits_for_server{};
 };
 // As of a rank that is in no job if it is not a flight recorder's memory.
 FlightProgress read_flight_progress(std::span<const std::byte> memory);
+
+// What a shard of a parameter server has done and holds; see ShardMetrics.
+struct ShardFacts {
+  std::int32_t number = 0;
+  bool answers = false;
+  std::uint64_t pushes = 0, pulls = 0, rows = 0, bytes = 0;
+  std::uint64_t staleness_median = 0, staleness_worst = 0;
+  std::uint64_t queue = 0, waiting = 0;
+  std::int32_t slowest = kNobody;  // the worker that requests wait for
+  bool operator==(const ShardFacts&) const = default;
+};
 
 struct FlightSnapshot : FlightProgress {
   std::int32_t pid = 0;  // 0: the process has not called init
@@ -57,6 +70,8 @@ struct FlightSnapshot : FlightProgress {
   std::uint64_t operations = 0, bytes = 0, locked_steps = 0, rounds = 0;
   std::uint64_t lock_state = 0;
   Duration exposed_time{};
+  std::vector<ShardFacts> shards;  // of a parameter server
+  std::int32_t awaited = kNobody;  // the parameter server that this worker waits for
 };
 
 // Why the job has ended for a rank, as recorded by that rank.

@@ -53,6 +53,7 @@ class Runtime {
 
   // Any thread.
   const Metrics& metrics() const { return *metrics_; }
+  const std::shared_ptr<Metrics>& shared_metrics() const { return metrics_; }
   const FlightRecorder& flight() const { return flight_; }
 
   // As in Timeline, on rank 0; no effect on other ranks. Any thread.

@@ -242,6 +242,8 @@ void Job::rank_ended(int rank, ExitStatus status, const JobEnding& said) {
 
 void Job::server_ended(int number, ExitStatus status) {
   running_servers_.erase(number);
+  std::erase_if(hosts_.plans[static_cast<std::size_t>(rank_at(number).host)].servers,
+                [number](const RankPlan& plan) { return plan.place.rank == number; });
   const Rank& server = rank_at(number);
   const std::string what = server.name + " (pid " + std::to_string(server.pid) + ") " + ending_text(status);
   if (options_.verbose) output_.say(what);
@@ -264,6 +266,7 @@ void Job::start_server_again(int number) {
   ranks_.emplace_back();
   open_rank(host, plan);
   if (ended_hosts_.erase(host) > 0) ++hosts_left_;
+  hosts_.plans[static_cast<std::size_t>(host)].servers.push_back(plan);
   HostPlan alone = hosts_.plans[static_cast<std::size_t>(host)];
   alone.ranks.clear();
   alone.servers = {plan};

@@ -54,6 +54,10 @@ void StatusQueries::ask(bool with_stacks, Done done) {
     for (const RankPlan& rank : plans_[host].ranks) {
       query.ranks.push_back({.rank = rank.place.rank, .host = plans_[host].name, .status = {}});
     }
+    for (const RankPlan& process : plans_[host].servers) {
+      query.ranks.push_back(
+          {.rank = process.place.rank, .host = plans_[host].name, .status = {}, .server = process.server});
+    }
   }
   std::sort(query.ranks.begin(), query.ranks.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
   const std::set<int> asked = query.missing;  // a copy: the last answer erases the query
@@ -66,7 +70,10 @@ void StatusQueries::answered(int host, std::uint64_t question, std::vector<RankS
   const auto found = open_.find(question);
   if (found == open_.end() || found->second.missing.erase(host) == 0) return;
   std::set<int> ranks_there;
-  for (const RankPlan& rank : plans_[static_cast<std::size_t>(host)].ranks) ranks_there.insert(rank.place.rank);
+  const HostPlan& there = plans_[static_cast<std::size_t>(host)];
+  for (const auto* processes : {&there.ranks, &there.servers}) {
+    for (const RankPlan& process : *processes) ranks_there.insert(process.place.rank);
+  }
   for (RankStatus& status : statuses) {
     if (!ranks_there.contains(status.rank)) continue;
     // In an elastic job numbers are missing, and a process may be newer than the question.

@@ -24,7 +24,7 @@ inline constexpr Duration kStatusQueryTimeout = 1s;  // ranks of hosts that have
 // Queries the status of all ranks: asks every host, and collects the answers until a deadline.
 class StatusQueries {
  public:
-  // Called with all ranks, ascending; those that have not answered have no status.
+  // Called with all ranks, ascending, and servers behind them; those that have not answered have no status.
   using Done = std::function<void(std::vector<StatusOfRank>)>;
 
   StatusQueries(EventLoop& loop, const std::vector<HostPlan>& plans, const std::vector<std::unique_ptr<Host>>& hosts);
@@ -51,7 +51,9 @@ class StatusQueries {
     const auto found = open_.extract(question);
     set_timer();
     if (found && place_of_) {
-      for (StatusOfRank& rank : found.mapped().ranks) rank.place = place_of_(rank.rank);
+      for (StatusOfRank& rank : found.mapped().ranks) {
+        if (rank.server < 0) rank.place = place_of_(rank.rank);
+      }
     }
     if (found) found.mapped().done(std::move(found.mapped().ranks));
   }

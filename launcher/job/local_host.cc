@@ -99,7 +99,7 @@ void LocalHost::start(const HostPlan& plan) {
   stopped_limit_ = plan.stopped_limit;
   if (stopped_limit_ > Duration::zero()) look_for_stopped();
   if (!plan.preemption_script.empty()) watch_preemption(plan.preemption_script);
-  if (!plan.ranks.empty() && plan.ranks.front().place.size > 1) memories_.watch_for_stalls();
+  if (!all.empty() && (all.front().place.size > 1 || plan.servers_of_job > 0)) memories_.watch_for_stalls();
   if (plan.verbose && !plan.ranks.empty()) memories_.watch_initialization();
   take_reports();
 }
@@ -111,7 +111,7 @@ void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildS
   start.working_directory = program.working_directory;
   start.cpus = rank.cpus;
   const int number = rank.place.rank;
-  const RankMemory* const memory = rank.server < 0 ? memories_.make(number, plan.verbose) : nullptr;
+  const RankMemory* const memory = memories_.make(rank, plan.verbose);
   start.inherited.clear();
   for (const int fd : memory != nullptr ? memory->descriptors() : std::vector<int>()) {
     start.inherited.push_back({.fd = fd, .number = fd});

@@ -78,7 +78,7 @@ class LocalHost : public Host {
       stopped_since_.erase(ended.rank);
       pipes_[ended.rank].pid = -1;
       const JobEnding said = memories_.ended(ended.rank);
-      if (is_elastic_) memories_.forget(ended.rank);
+      if (is_elastic_ || memories_.is_server(ended.rank)) memories_.forget(ended.rank);
       listener_.rank_ended(ended.rank, ended.status, said);
     }
     if (started_) look_what_is_left();

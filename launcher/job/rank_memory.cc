@@ -74,6 +74,9 @@ bool RankMemory::is_stalled(TimePoint now) {
   if (progress.warned) return true;
   if (!progress.epoch || progress.stall_time == Duration::zero()) return false;
   if (progress.initializing) return now - *progress.epoch >= progress.stall_time;
+  for (const auto& since : {progress.kept_waiting, progress.waits_for_server}) {
+    if (since && now - *since >= progress.stall_time) return true;
+  }
   if (all_ended_ || now - since_ < progress.stall_time) return false;
   const auto oldest = oldest_under_way(recorded());
   all_ended_ = !oldest;  // until the next one begins
@@ -120,15 +123,16 @@ RankMemories::RankMemories(EventLoop& loop, HostListener& listener, int host)
       stall_timer_(loop_, [this] { look_for_stalls(); }),
       init_timer_(loop_, [this] { look_for_initialization(); }) {}
 
-const RankMemory* RankMemories::make(int rank, bool verbose) {
+const RankMemory* RankMemories::make(const RankPlan& process, bool verbose) {
   try {
-    Entry& entry = entries_[rank];
+    Entry& entry = entries_[process.place.rank];
+    entry.is_server = process.server >= 0;
     entry.memory = std::make_unique<RankMemory>();
     return entry.memory.get();
   } catch (const Error& error) {
-    entries_.erase(rank);
+    entries_.erase(process.place.rank);
     if (verbose && !std::exchange(has_complained_, true)) {
-      listener_.complaint("rank " + std::to_string(rank) + " has no flight recorder: " + error.what());
+      listener_.complaint(process_name(process) + " has no flight recorder: " + error.what());
     }
     return nullptr;
   }
@@ -139,7 +143,7 @@ void RankMemories::look_for_initialization() {
   if (!awaits_init_) return;
   bool all_have_met = true;
   for (const auto& [rank, entry] : entries_) {
-    if (entry.memory->has_initialized()) continue;
+    if (entry.is_server || entry.memory->has_initialized()) continue;
     all_have_met = false;
     if (entry.has_ended) awaits_init_ = false;
   }

@@ -38,8 +38,9 @@ class RankMemory {
   }
   std::vector<int> descriptors() const { return {recorder_.fd(), stacks_.fd()}; }
 
-  // Whether the rank has detected a stall that is not over; or has been waiting in init for its stall time; or has
-  // begun nothing for that time and has been in an operation since. Called periodically: usually reads a few words.
+  // Whether the rank has detected a stall that is not over; or has been waiting in init, or for a parameter server, for
+  // its stall time; or is such a server, and requests there have waited for a slower worker for that time; or has begun
+  // nothing for that time and has been in an operation since. Called periodically: usually reads a few words.
   bool is_stalled(TimePoint now);
 
   // Whether the rank has completed init together with all ranks of the job.
@@ -79,8 +80,8 @@ class RankMemories {
   // `host` is this machine's number for the listener.
   RankMemories(EventLoop& loop, HostListener& listener, int host);
 
-  // The memory of a rank that is about to start; null if none can be made, of which `verbose` tells the user once.
-  const RankMemory* make(int rank, bool verbose);
+  // The memory of a process that is about to start; null if none can be made, of which `verbose` tells the user once.
+  const RankMemory* make(const RankPlan& process, bool verbose);
   // `pid` leads its process group.
   void started(int rank, pid_t pid) {
     const auto entry = entries_.find(rank);
@@ -94,8 +95,12 @@ class RankMemories {
     look_for_initialization();
     return entry->second.memory->job_ending();
   }
-  // In an elastic job, which has ever more processes: releases the memory of one that has ended.
+  // Releases the memory of a process that has ended, where there are ever more: servers, and all of an elastic job.
   void forget(int rank) { entries_.erase(rank); }
+  bool is_server(int rank) const {
+    const auto entry = entries_.find(rank);
+    return entry != entries_.end() && entry->second.is_server;
+  }
   // From now on stalls are reported to the listener.
   void watch_for_stalls() { look_for_stalls(); }
 
@@ -112,6 +117,7 @@ class RankMemories {
   struct Entry {
     std::unique_ptr<RankMemory> memory;
     pid_t pid = -1;
+    bool is_server = false;
     bool is_asked = false;
     bool has_ended = false;
   };

@@ -82,6 +82,34 @@ OperationStatus operation_of(const proto::OperationStatus& message) {
           .age = Duration(message.age())};
 }
 
+void put(const ShardFacts& shard, proto::ShardStatus& message) {
+  message.set_number(shard.number);
+  message.set_answers(shard.answers);
+  message.set_pushes(shard.pushes);
+  message.set_pulls(shard.pulls);
+  message.set_rows(shard.rows);
+  message.set_bytes(shard.bytes);
+  message.set_staleness_median(shard.staleness_median);
+  message.set_staleness_worst(shard.staleness_worst);
+  message.set_queue(shard.queue);
+  message.set_waiting(shard.waiting);
+  if (shard.slowest != kNobody) message.set_slowest(shard.slowest);
+}
+
+ShardFacts shard_of(const proto::ShardStatus& message) {
+  return {.number = message.number(),
+          .answers = message.answers(),
+          .pushes = message.pushes(),
+          .pulls = message.pulls(),
+          .rows = message.rows(),
+          .bytes = message.bytes(),
+          .staleness_median = message.staleness_median(),
+          .staleness_worst = message.staleness_worst(),
+          .queue = message.queue(),
+          .waiting = message.waiting(),
+          .slowest = message.has_slowest() ? message.slowest() : kNobody};
+}
+
 RankPlan rank_of(const proto::Rank& message) {
   RankPlan plan;
   plan.place.rank = message.rank();
@@ -216,6 +244,9 @@ proto::RankStatus to_message(const RankStatus& status) {
     message.mutable_frame()->set_function(status.frame->function);
   }
   message.set_stack(status.stack);
+  for (const ShardFacts& shard : status.shards) put(shard, *message.add_shards());
+  if (status.awaited != kNobody) message.set_awaited(status.awaited);
+  message.set_waited(status.waited.count());
   return message;
 }
 
@@ -246,6 +277,9 @@ RankStatus from_message(const proto::RankStatus& message) {
     status.frame = {.file = frame.file(), .line = frame.line(), .function = frame.function()};
   }
   status.stack = message.stack();
+  for (const proto::ShardStatus& shard : message.shards()) status.shards.push_back(shard_of(shard));
+  if (message.has_awaited()) status.awaited = message.awaited();
+  status.waited = Duration(message.waited());
   return status;
 }
 

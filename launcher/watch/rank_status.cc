@@ -151,6 +151,50 @@ constexpr std::pair<const char*, Number> kColumns[] = {
     {"stalled", [](const RankStatus& status) -> std::int64_t { return status.stall.empty() ? 0 : 1; }},
 };
 
+using ShardNumber = std::uint64_t (*)(const ShardFacts&);
+
+constexpr std::pair<const char*, ShardNumber> kShardColumns[] = {
+    {"shard", [](const ShardFacts& shard) { return static_cast<std::uint64_t>(shard.number); }},
+    {"answers", [](const ShardFacts& shard) -> std::uint64_t { return shard.answers ? 1 : 0; }},
+    {"pushes", [](const ShardFacts& shard) { return shard.pushes; }},
+    {"pulls", [](const ShardFacts& shard) { return shard.pulls; }},
+    {"rows", [](const ShardFacts& shard) { return shard.rows; }},
+    {"bytes", [](const ShardFacts& shard) { return shard.bytes; }},
+    {"staleness_median", [](const ShardFacts& shard) { return shard.staleness_median; }},
+    {"staleness_worst", [](const ShardFacts& shard) { return shard.staleness_worst; }},
+    {"queue", [](const ShardFacts& shard) { return shard.queue; }},
+    {"waiting", [](const ShardFacts& shard) { return shard.waiting; }},
+    {"slowest", [](const ShardFacts& shard) { return static_cast<std::uint64_t>(shard.slowest + 1); }},  // 0: nobody
+};
+
+// A rank without shards is not a server. The line of a server that has not answered, or has no shard, has "-" for them.
+std::string server_lines(const StatusOfRank& process) {
+  const std::vector<ShardFacts> none, &shards = process.status ? process.status->shards : none;
+  if (process.server < 0 && shards.empty()) return "";
+  std::string begin =
+      std::to_string(process.server < 0 ? process.rank : process.server) + "\t" + printable(process.host);
+  begin += process.status ? "\t" + std::to_string(process.status->pid) + "\t" + (process.status->stopped ? "1" : "0")
+                          : "\t-\t-";
+  std::string text;
+  for (const ShardFacts& shard : shards) {
+    text += begin;
+    for (const auto& [name, number] : kShardColumns) text += "\t" + std::to_string(number(shard));
+    text += "\t" + std::to_string(process.status->waited.count()) + "\n";
+  }
+  if (!text.empty()) return text;
+  for (std::size_t i = 0; i <= std::size(kShardColumns); ++i) begin += "\t-";
+  return begin + "\n";
+}
+
+std::string server_table(const std::vector<StatusOfRank>& processes) {
+  std::string lines;
+  for (const StatusOfRank& process : processes) lines += server_lines(process);
+  if (lines.empty()) return "";
+  std::string text = "\nserver\thost\tpid\tstopped";
+  for (const auto& [name, number] : kShardColumns) text += std::string("\t") + name;
+  return text + "\twaited_ns\n" + lines;
+}
+
 }  // namespace
 
 std::string to_string(const PythonFrame& frame) {
@@ -185,6 +229,11 @@ RankStatus make_rank_status(const FlightSnapshot& facts, const std::vector<Recor
   if (facts.epoch && facts.initializing) status.initializing = std::max(now - *facts.epoch, Duration::zero());
   status.stall_time = facts.stall_time;
   status.since_progress = since_progress(operations, now);
+  status.shards = facts.shards;
+  status.awaited = facts.awaited;
+  for (const auto& since : {facts.kept_waiting, facts.waits_for_server}) {
+    if (since) status.waited = std::max(status.waited, now - *since);
+  }
   const auto open = open_ones(operations);
   for (const RecordedOperation* operation : open) {
     if (status.open.size() < kMostOpen) status.open.push_back(to_rank_status(*operation, now));
@@ -197,13 +246,15 @@ RankStatus make_rank_status(const FlightSnapshot& facts, const std::vector<Recor
   return status;
 }
 
-std::string status_table(const std::vector<StatusOfRank>& ranks) {
+std::string status_table(const std::vector<StatusOfRank>& processes) {
   std::string text = "rank\thost";
   for (const auto& [name, number] : kColumns) text += std::string("\t") + name;
-  const bool is_elastic = std::ranges::any_of(ranks, [](const StatusOfRank& rank) { return rank.place.has_value(); });
+  const bool is_elastic =
+      std::ranges::any_of(processes, [](const StatusOfRank& rank) { return rank.place.has_value(); });
   if (is_elastic) text += "\tepoch\tepoch_rank";
   text += "\n";
-  for (const StatusOfRank& rank : ranks) {
+  for (const StatusOfRank& rank : processes) {
+    if (rank.server >= 0) continue;
     text += std::to_string(rank.rank) + "\t" + printable(rank.host);
     for (const auto& [name, number] : kColumns) {
       text += "\t" + (rank.status ? std::to_string(number(*rank.status)) : "-");
@@ -215,7 +266,7 @@ std::string status_table(const std::vector<StatusOfRank>& ranks) {
     }
     text += "\n";
   }
-  return text;
+  return text + server_table(processes);
 }
 
 }  // namespace hvd::launcher

@@ -58,6 +58,9 @@ struct RankStatus {
   std::uint64_t operations = 0, bytes = 0, locked_steps = 0, rounds = 0;
   std::uint64_t lock_state = 0;
   Duration exposed_time{};                 // of completed waits
+  std::vector<ShardFacts> shards;          // of a parameter server
+  std::int32_t awaited = kNobody;          // the parameter server that it waits for
+  Duration waited{};                       // for it; of a server: requests for a slower worker
   bool in_job = false;                     // it has entered init, and has not left the job
   bool ended = false;                      // the process has ended
   std::optional<Duration> initializing;    // how long it has waited for other ranks in init; empty: it is not in init
@@ -83,6 +86,7 @@ struct StatusOfRank {
   std::string host;
   std::optional<RankStatus> status;  // empty: no answer
   std::optional<EpochRank> place{};  // empty: the job is not elastic, or the process is not in its epoch
+  int server = -1;                   // its number among the parameter servers; -1: it is a rank
 };
 
 // The answer of a process to a request for its stacks.
@@ -96,13 +100,16 @@ RankStatus make_rank_status(const FlightSnapshot& facts, const std::vector<Recor
 
 // Formats the status of all ranks for programs such as `hvd top`: a line of names, then a line per rank, with fields
 // separated by tabs. A rank that has not answered has only the first two fields, and "-" for the others. In an elastic
-// job there are two more, `epoch` and `epoch_rank`, with "-" for processes that are not in the epoch.
-std::string status_table(const std::vector<StatusOfRank>& ranks);
+// job there are two more, `epoch` and `epoch_rank`, with "-" for processes that are not in the epoch. Parameter servers
+// have lines in a table of their own, after an empty line: one for each shard.
+std::string status_table(const std::vector<StatusOfRank>& processes);
 
 // "rank 3 (host h2) has not submitted allreduce 'layer3.weight' (operation 118 of set 0), for which ranks 0-2 have
 // waited 12.4 s; it is at train.py:48 in load_batch". Empty if no rank has waited for `stall_time` (in init: for
-// 0.5 s), or all ranks do the same.
-std::string find_stragglers(const std::vector<StatusOfRank>& ranks, Duration stall_time);
+// 0.5 s), or all ranks do the same. Of parameter servers: "rank 3 (host h2) keeps ranks 0-2 waiting since 12.4 s at
+// server 1 (host h1), because its clock is behind; it is at train.py:48 in load_batch", "server 1 (host h2) is stopped,
+// as by SIGSTOP or Ctrl-Z; rank 0 has waited 12.4 s for it".
+std::string find_stragglers(const std::vector<StatusOfRank>& processes, Duration stall_time);
 
 // The part of that sentence that stays while the stall lasts: without the time waited and the place in the script.
 std::string stable_part_of(const std::string& sentence);

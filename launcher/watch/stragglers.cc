@@ -209,6 +209,78 @@ std::string not_performing_text(const Wait& wait) {
          does(active) + " since " + age_text(wait.operation->age) + place_text(late);
 }
 
+// ---- Parameter servers
+
+const StatusOfRank* worker_in(const std::vector<StatusOfRank>& processes, int worker) {
+  const auto found = std::ranges::find_if(processes, [&](const StatusOfRank& process) {
+    return process.server < 0 && (process.place ? process.place->rank : process.rank) == worker;
+  });
+  return found == processes.end() ? nullptr : &*found;
+}
+
+// Where no process is a server, every rank serves a shard.
+const StatusOfRank* server_in(const std::vector<StatusOfRank>& processes, int server) {
+  const bool has_servers = std::ranges::any_of(processes, [](const StatusOfRank& one) { return one.server >= 0; });
+  if (!has_servers) return worker_in(processes, server);
+  const auto found = std::ranges::find(processes, server, &StatusOfRank::server);
+  return found == processes.end() ? nullptr : &*found;
+}
+
+std::string server_text(const StatusOfRank& server) {
+  return "server " + std::to_string(server.server < 0 ? server.rank : server.server) + " (host " +
+         printable(server.host) + ")";
+}
+
+// Requests wait for a worker whose clock is behind.
+std::string kept_waiting_text(const std::vector<StatusOfRank>& processes, Duration stall_time) {
+  const StatusOfRank* at = nullptr;
+  const ShardFacts* kept = nullptr;
+  for (const StatusOfRank& process : processes) {
+    if (!process.status || process.status->waited < stall_time) continue;
+    for (const ShardFacts& shard : process.status->shards) {
+      if (shard.slowest == kNobody || (at != nullptr && at->status->waited >= process.status->waited)) continue;
+      at = &process;
+      kept = &shard;
+    }
+  }
+  const StatusOfRank* const slowest = at == nullptr ? nullptr : worker_in(processes, kept->slowest);
+  if (slowest == nullptr) return "";
+  const Ranks late{slowest};
+  const std::string stopped = slowest->status && slowest->status->stopped ? stopped_clause(late) : "";
+  const Ranks waiting = only(with_status(processes, [](const RankStatus& status) { return status.awaited != kNobody; }),
+                             [&](const StatusOfRank* process) { return process != slowest; });
+  const std::string whom = waiting.empty() ? "workers" : numbers_text(waiting);
+  return stopped + culprits_text(late) + " keeps " + whom + " waiting since " + age_text(at->status->waited) + " at " +
+         server_text(*at) + ", because its clock is behind" + place_text(late);
+}
+
+// Why a server that ranks wait for does not answer; empty if it only waits itself.
+std::string silence_of(const StatusOfRank* server, int number) {
+  if (server == nullptr) return "server " + std::to_string(number) + " has ended";
+  const std::string name = server_text(*server);
+  if (!server->status) return name + " does not answer";
+  if (server->status->stopped) return name + " is stopped, as by SIGSTOP or Ctrl-Z";
+  return server->status->in_job ? "" : name + " has not called hvd.init() yet";
+}
+
+std::string silent_server_text(const std::vector<StatusOfRank>& processes, Duration stall_time) {
+  const Ranks late = with_status(
+      processes, [&](const RankStatus& status) { return status.awaited != kNobody && status.waited >= stall_time; });
+  for (const StatusOfRank* rank : late) {
+    const int number = rank->status->awaited;
+    const StatusOfRank* const server = server_in(processes, number);
+    const std::string silence = silence_of(server, number);
+    if (silence.empty()) continue;
+    const Ranks waiting = only(late, [&](const StatusOfRank* other) { return other->status->awaited == number; });
+    Duration longest{};
+    for (const StatusOfRank* other : waiting) longest = std::max(longest, other->status->waited);
+    const bool is_elsewhere = server != nullptr && server->status && !server->status->stopped;
+    return silence + "; " + numbers_text(waiting) + " " + has(waiting) + " waited " + age_text(longest) + " for it" +
+           (is_elsewhere ? place_text({server}) : "");
+  }
+  return "";
+}
+
 std::string state_text(const OperationStatus& operation) {
   switch (operation.state) {
     case State::waits: return "waiting since " + age_text(operation.age);
@@ -227,13 +299,33 @@ std::string indented(const std::string& text) {
   return result;
 }
 
+std::string shard_text(const ShardFacts& shard) {
+  const auto several = [](std::uint64_t count, const char* what) {
+    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+  };
+  std::string text = "  " + std::string(shard.answers ? "shard " : "copy of shard ") + std::to_string(shard.number) +
+                     ": " + several(shard.rows, "row") + " of " + several(shard.bytes, "byte") + ", " +
+                     several(shard.pulls, "pull") + ", " + std::to_string(shard.pushes) +
+                     (shard.pushes == 1 ? " push" : " pushes") + ", stale by " +
+                     several(shard.staleness_median, "update") + " in the median and " +
+                     std::to_string(shard.staleness_worst) + " at most";
+  if (shard.queue > 0) text += "; " + several(shard.queue, "byte") + " of requests queued";
+  if (shard.slowest != kNobody) {
+    text += "; " + several(shard.waiting, "request") + (shard.waiting == 1 ? " waits" : " wait") + " for worker " +
+            std::to_string(shard.slowest);
+  }
+  return text + "\n";
+}
+
 std::string own_text(const RankStatus& status) {
   if (status.pid == 0 && !status.frame && status.stack.empty()) return "has not called hvd.init()\n";
   std::string text = status.pid == 0 ? "has not called hvd.init()" : "pid " + std::to_string(status.pid);
   if (status.stopped) text += ", stopped";
   if (status.initializing) text += ", in hvd.init() since " + age_text(*status.initializing);
   if (status.frame) text += ", at " + printable(to_string(*status.frame));
-  text += ", " + std::to_string(status.operations) + " operations so far";
+  if (status.shards.empty() || status.operations > 0) {
+    text += ", " + std::to_string(status.operations) + " operations so far";
+  }
   if (status.since_progress) text += ", the last change " + age_text(*status.since_progress) + " ago";
   text += "\n";
   for (const OperationStatus& operation : status.open) {
@@ -242,14 +334,23 @@ std::string own_text(const RankStatus& status) {
     text += ", " + state_text(operation) + "\n";
   }
   if (status.more_open > 0) text += "  and " + std::to_string(status.more_open) + " more\n";
+  if (status.awaited != kNobody) {
+    text += "  waits for server " + std::to_string(status.awaited) + " since " + age_text(status.waited) + "\n";
+  }
+  for (const ShardFacts& shard : status.shards) text += shard_text(shard);
   if (!status.stall.empty()) text += "  " + printable(status.stall) + "\n";
   return text + indented(status.stack);
 }
 
 }  // namespace
 
-std::string find_stragglers(const std::vector<StatusOfRank>& ranks, Duration stall_time) {
+std::string find_stragglers(const std::vector<StatusOfRank>& processes, Duration stall_time) {
+  std::vector<StatusOfRank> ranks;
+  std::ranges::copy_if(processes, std::back_inserter(ranks), [](const StatusOfRank& one) { return one.server < 0; });
   if (std::string text = not_met_text(ranks); !text.empty()) return text;
+  for (const auto& text_of : {silent_server_text, kept_waiting_text}) {  // a slow worker may wait for the server
+    if (std::string text = text_of(processes, std::max(stall_time, kMoment)); !text.empty()) return text;
+  }
   const std::vector<Wait> waits = all_waits(ranks, stall_time);
   const auto first = [&](const auto& text_of) -> std::string {
     for (const Wait& wait : waits) {
@@ -291,7 +392,9 @@ std::string stacks_text(const std::vector<StatusOfRank>& ranks) {
   std::string text;
   for (const StatusOfRank& rank : ranks) {
     const auto& place = rank.place;
-    text += (place ? "process " : "rank ") + std::to_string(rank.rank) + " (host " + printable(rank.host);
+    text += rank.server >= 0 ? "server " + std::to_string(rank.server)
+                             : (place ? "process " : "rank ") + std::to_string(rank.rank);
+    text += " (host " + printable(rank.host);
     if (place) text += ", rank " + std::to_string(place->rank) + " of epoch " + std::to_string(place->epoch);
     text += "): ";
     text += rank.status ? own_text(*rank.status) : "no answer\n";

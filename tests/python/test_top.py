@@ -116,9 +116,51 @@ def test_a_rank_that_does_not_answer_has_no_numbers():
 )
 def test_where_lines_are_few_ranks_with_a_mark_come_first(marked, lines, shown, more):
     rows = [top.Row(number, "h", mark="stalled" if number in marked else "") for number in range(10)]
-    drawn = top.screen("title", rows, lines)
+    drawn = top.screen("title", rows, [], lines)
     assert len(drawn) <= lines
     assert drawn[0] == "title"
     assert [int(text.split()[0]) for text in drawn[3 : 3 + len(shown)]] == shown
     assert [text for text in drawn if "more ranks" in text] == drawn[-1:] * more
     assert not more or drawn[-1].startswith(f"{10 - len(shown)} more ranks")
+
+
+SERVER_NAMES = ["server", "host", "pid", "stopped", "shard", "answers", "pushes", "pulls", "rows", "bytes"]
+SERVER_NAMES += ["staleness_median", "staleness_worst", "queue", "waiting", "slowest", "waited_ns"]
+
+
+def server_sample(time, *servers):
+    ranks = "\t".join(NAMES) + "\n" + "\t".join(["0", "h0", *["0"] * (len(NAMES) - 2)]) + "\n"
+    lines = ["\t".join(SERVER_NAMES)]
+    for values in servers:
+        line = {**dict.fromkeys(SERVER_NAMES, 0), "host": "h1", "pid": 7, "answers": 1, **values}
+        lines.append("\t".join(str(line[name]) for name in SERVER_NAMES))
+    return top.read_table(ranks + "\n" + "\n".join(lines) + "\n", time)
+
+
+def test_shards_of_servers_have_rates_and_marks():
+    silent = {"server": 2, **{name: "-" for name in SERVER_NAMES[2:]}}
+    begins = {"server": 3, "pid": 0, **{name: "-" for name in SERVER_NAMES[4:]}}
+    before = server_sample(0, {"pushes": 100, "pulls": 50}, {"server": 1, "shard": 1, "pushes": 9}, silent)
+    now = {"pushes": 300, "pulls": 60, "staleness_median": 3, "staleness_worst": 12, "queue": 2500, "rows": 5}
+    copy = {"server": 1, "shard": 0, "answers": 0, "bytes": 2_000_000}
+    after = server_sample(
+        2,
+        {**now, "waiting": 2, "slowest": 4, "waited_ns": 10**9},
+        {"server": 1, "shard": 1, "pushes": 2, "stopped": 1},
+        copy,
+        silent,
+        begins,
+    )
+    heading, *lines = top.shard_table(top.shards_between(before, after)).splitlines()
+    assert heading.split()[:5] == ["server", "host", "shard", "pushes/s", "pulls/s"]
+    assert [" ".join(line.split()) for line in lines] == [
+        "0 h1 0 100 5 3 12 2.5 5 0.0 2 wait for worker 3",
+        "1 h1 copy of 0 0 0 0 0 0.0 0 2.0",
+        "1 h1 1 0 0 0 0 0.0 0 0.0 stopped",
+        "2 h1 - 0 0 0 0 0.0 0 0.0 no answer",
+        "3 h1 - 0 0 0 0 0.0 0 0.0 not in init yet",
+    ]
+    assert len(top.rows_between(before, after)) == 1
+    assert top.screen("title", top.rows_between(before, after), top.shards_between(before, after), 24)[-1].endswith(
+        "yet"
+    )

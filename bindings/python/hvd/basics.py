@@ -389,19 +389,28 @@ def algorithm_table() -> str:
     return _native.algorithm_table()
 
 
+_PRESENT_VALUES = frozenset(
+    [
+        *["lock_state", "shard_rows", "shard_bytes", "shard_queue_bytes", "shard_waiting"],
+        *["shard_staleness_median", "shard_staleness_worst"],
+    ]
+)
+
+
 def metrics(since: Mapping[str, float] | None = None) -> dict[str, float]:
-    """What has happened on this rank since `init`: counts as int, times in seconds as float (docs/metrics.md).
+    """What has happened on this rank since `init`: counts as int, times in seconds as float (docs/metrics.md). In a
+    process that is a parameter server, whose `init` does not return, a thread may call it.
 
     Args:
         since: an earlier result; what has happened after it is returned then, for instance in one training step.
-            `lock_state` is always that of now.
+            Present values, such as `lock_state` and the sizes of a server's shards, are always those of now.
     """
     now = _native.metrics()
     if "HVD_PROCESS" in os.environ:
         now |= elastic_counters
     if since is not None:
         counted = {name: value - since.get(name, 0) for name, value in now.items()}
-        now = counted | {"lock_state": now["lock_state"]}
+        now = counted | {name: value for name, value in now.items() if name in _PRESENT_VALUES}
         communication = now["communication_seconds"]
         now["overlap"] = max(0.0, 1 - now["exposed_seconds"] / communication) if communication > 0 else 1.0
     return {name: value if name.endswith(("_seconds", "overlap")) else int(value) for name, value in now.items()}

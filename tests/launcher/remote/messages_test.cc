@@ -100,6 +100,20 @@ TEST_CASE("a status is the same after its way over the network") {
   full.stall = "stalled";
   full.frame = PythonFrame{"train.py", 48, "main"};
   full.stack = "Thread";
+  full.shards = {{.number = 0,
+                  .answers = true,
+                  .pushes = 1,
+                  .pulls = 2,
+                  .rows = 3,
+                  .bytes = 4,
+                  .staleness_median = 5,
+                  .staleness_worst = 6,
+                  .queue = 7,
+                  .waiting = 8,
+                  .slowest = 0},
+                 {.number = 1}};
+  full.awaited = 0;
+  full.waited = 9s;
   proto::RankStatus arrived;
   REQUIRE(arrived.ParseFromString(to_message(full).SerializeAsString()));
   CHECK(from_message(arrived) == full);

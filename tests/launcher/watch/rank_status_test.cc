@@ -138,5 +138,38 @@ TEST_CASE("rank status: the table of an elastic job says where each process take
   CHECK_THAT(table, Catch::Matchers::Contains("\n2\th1" + none + "\t5\t1\n7\th1" + none + "\t-\t-\n"));
 }
 
+TEST_CASE("rank status: shards of parameter servers have a table of their own") {
+  RankStatus serves;
+  serves.pid = 17;
+  serves.waited = 3us;
+  serves.shards = {{.number = 0,
+                    .answers = true,
+                    .pushes = 5,
+                    .pulls = 6,
+                    .rows = 7,
+                    .bytes = 800,
+                    .staleness_median = 1,
+                    .staleness_worst = 9,
+                    .queue = 64,
+                    .waiting = 2,
+                    .slowest = 3},
+                   {.number = 1}};
+  const std::vector<StatusOfRank> processes = {{.rank = 0, .host = "h1", .status = {}},
+                                               {.rank = 1, .host = "h1", .status = serves, .place = {}, .server = 0},
+                                               {.rank = 2, .host = "h2", .status = {}, .place = {}, .server = 1}};
+  const std::string table = status_table(processes);
+  CHECK_THAT(table,
+             Catch::Matchers::EndsWith("\n\nserver\thost\tpid\tstopped\tshard\tanswers\tpushes\tpulls\trows\tbytes\t"
+                                       "staleness_median\tstaleness_worst\tqueue\twaiting\tslowest\twaited_ns\n"
+                                       "0\th1\t17\t0\t0\t1\t5\t6\t7\t800\t1\t9\t64\t2\t4\t3000\n"
+                                       "0\th1\t17\t0\t1\t0\t0\t0\t0\t0\t0\t0\t0\t0\t0\t3000\n"
+                                       "1\th2\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\n"));
+  CHECK(std::count(table.begin(), table.end(), '\n') == 7);  // servers have no line among the ranks
+  CHECK_THAT(stacks_text(processes),
+             Catch::Matchers::Contains("server 0 (host h1): pid 17\n  shard 0: 7 rows of 800 bytes, 6 pulls, 5 pushes, "
+                                       "stale by 1 update in the median and 9 at most; 64 bytes of requests queued; 2 "
+                                       "requests wait for worker 3\n  copy of shard 1: "));
+}
+
 }  // namespace
 }  // namespace hvd::launcher

@@ -203,5 +203,71 @@ TEST_CASE("the stable_part of a stall is the same as long as it lasts") {
   CHECK(stable_part_of("").empty());
 }
 
+// A server with one shard, where requests have waited for the worker for that long.
+StatusOfRank server(int number, int slowest = kNobody, Duration waited = {}) {
+  StatusOfRank result = rank(100 + number, 0, {});
+  result.server = number;
+  result.status->sets.clear();
+  result.status->waited = waited;
+  result.status->shards = {
+      {.number = number, .answers = true, .waiting = slowest == kNobody ? 0u : 1u, .slowest = slowest}};
+  return result;
+}
+
+StatusOfRank awaiting(StatusOfRank rank, int server, Duration waited) {
+  rank.status->awaited = server;
+  rank.status->waited = waited;
+  return rank;
+}
+
+TEST_CASE("stragglers: parameter servers, and who keeps them") {
+  const auto idle = [](int number) { return rank(number, 0, {}); };
+  const auto waits = [&](int number, int for_server) { return awaiting(idle(number), for_server, 12400ms); };
+  StatusOfRank silent_server = server(1);
+  silent_server.status.reset();
+  const std::vector<Case> cases = {
+      {"a slow worker",
+       {waits(0, 0), at(idle(1), "train.py", 48, "load_batch"), waits(2, 1), server(0, 1, 12400ms), server(1, 1, 9s)},
+       "rank 1 (host h1) keeps ranks 0, 2 waiting since 12.4 s at server 0 (host h100), because its clock is behind; "
+       "it "
+       "is at train.py:48 in load_batch"},
+      {"a stopped worker",
+       {waits(0, 0), stopped(idle(1)), server(0, 1, 12400ms)},
+       "rank 1 (host h1) is stopped, as by SIGSTOP or Ctrl-Z; rank 1 (host h1) keeps rank 0 waiting since 12.4 s at "
+       "server 0 (host h100), because its clock is behind"},
+      {"a slow worker that waits for a stopped server",
+       {waits(0, 0), waits(1, 1), server(0, 1, 12400ms), stopped(server(1))},
+       "server 1 (host h101) is stopped, as by SIGSTOP or Ctrl-Z; rank 1 has waited 12.4 s for it"},
+      {"a wait that is too short", {idle(0), idle(1), server(0, 1, 9s)}, ""},
+      {"a stopped server",
+       {waits(0, 1), waits(1, 1), server(0), stopped(server(1))},
+       "server 1 (host h101) is stopped, as by SIGSTOP or Ctrl-Z; ranks 0, 1 have waited 12.4 s for it"},
+      {"a server without an answer",
+       {waits(0, 1), idle(1), server(0), silent_server},
+       "server 1 (host h101) does not answer; rank 0 has waited 12.4 s for it"},
+      {"a server that has not begun",
+       {waits(0, 1), server(0), at(left(server(1)), "train.py", 3, "load")},
+       "server 1 (host h101) has not called hvd.init() yet; rank 0 has waited 12.4 s for it; it is at train.py:3 in "
+       "load"},
+      {"a server that has ended", {waits(0, 1), server(0)}, "server 1 has ended; rank 0 has waited 12.4 s for it"},
+      {"a server that is none of its own",
+       {waits(0, 1), stopped(idle(1))},
+       "server 1 (host h1) is stopped, as by SIGSTOP or Ctrl-Z; rank 0 has waited 12.4 s for it"},
+      {"nobody waits", {idle(0), server(0)}, ""},
+  };
+  for (const Case& one : cases) {
+    CAPTURE(one.what);
+    CHECK(find_stragglers(one.ranks, 10s) == one.sentence);
+  }
+}
+
+TEST_CASE("stragglers: a worker of an elastic job is known by its rank in the epoch") {
+  StatusOfRank slow = rank(7, 0, {}), other = awaiting(rank(3, 0, {}), 0, 12s);
+  slow.place = EpochRank{4, 1};
+  other.place = EpochRank{4, 0};
+  CHECK_THAT(find_stragglers({other, slow, server(0, 1, 12s)}, 10s),
+             Catch::Matchers::StartsWith("rank 7 (host h7) keeps rank 3 "));
+}
+
 }  // namespace
 }  // namespace hvd::launcher

@@ -1,4 +1,5 @@
-"""`hvd top`: what the ranks of a running job do per second, as a table that is drawn anew every second."""
+"""`hvd top`: what the ranks and parameter servers of a running job do per second, as tables that are drawn anew every
+second."""
 
 from __future__ import annotations
 
@@ -19,14 +20,18 @@ from hvd.tools import running_jobs
 from hvd.tools.running_jobs import Unreachable
 
 PERIOD = 1.0
+LONG_WAIT_NS = 500_000_000  # shorter waits for slower workers are what a bound of clocks is for
 LOCK_STATES = {0: "-", 1: "proposed", 2: "locked", 3: "unlocking"}
 HEADINGS = ("rank", "host", "steps/s", "ops/s", "MB/s", "wait %", "lock", "in flight", "behind", "")
+
+SERVER_HEADINGS = ("server", "host", "shard", "pushes/s", "pulls/s", "stale", "worst", "queue KB", "rows", "MB", "")
 
 
 @dataclass
 class Sample:
     time: float
     ranks: dict[int, dict[str, Any]]  # numbers by their names, and the host; of who has not answered only that
+    shards: dict[tuple[int, int], dict[str, Any]]  # the same by server and shard, -1: none
 
 
 @dataclass
@@ -45,13 +50,20 @@ class Row:
 
 
 def read_table(text: str, now: float) -> Sample:
-    lines = [line.split("\t") for line in text.splitlines()]
-    ranks = {}
-    for fields in lines[1:]:
-        named = dict(zip(lines[0], fields, strict=True))
+    of_ranks, _, of_servers = text.partition("\n\n")
+    ranks = {line["rank"]: line for line in _read_lines(of_ranks)}
+    shards = {(line["server"], line.get("shard", -1)): line for line in _read_lines(of_servers)}
+    return Sample(now, ranks, shards)
+
+
+def _read_lines(text: str) -> list[dict[str, Any]]:
+    headings, *lines = [line.split("\t") for line in text.splitlines()] or [[]]
+    read = []
+    for fields in lines:
+        named = dict(zip(headings, fields, strict=True))
         numbers = {name: int(value) for name, value in named.items() if name != "host" and value != "-"}
-        ranks[numbers["rank"]] = {**numbers, "host": named["host"]}
-    return Sample(now, ranks)
+        read.append({**numbers, "host": named["host"]})
+    return read
 
 
 def rows_between(before: Sample, after: Sample) -> list[Row]:
@@ -99,10 +111,59 @@ def _mark_stragglers(rows: list[Row]) -> None:
             row.mark = "<- the others wait for it"
 
 
+@dataclass
+class ShardRow:
+    server: int
+    host: str
+    shard: str = "-"  # "copy of 1": another server answers for it
+    pushes: float = 0.0  # in a second
+    pulls: float = 0.0
+    median: int = 0  # staleness of pushes, in updates, since the server was started
+    worst: int = 0
+    queue: int = 0  # bytes of requests that are not answered yet
+    rows: int = 0
+    bytes: int = 0
+    mark: str = "no answer"
+
+
+def shards_between(before: Sample, after: Sample) -> list[ShardRow]:
+    elapsed = max(after.time - before.time, 1e-9)
+    rows = []
+    for key, now in sorted(after.shards.items()):
+        row = ShardRow(key[0], now["host"])
+        if "shard" in now:
+            _fill_shard(row, before.shards.get(key, now), now, elapsed)
+        elif "pid" in now:
+            row.mark = "not in init yet" if now["pid"] == 0 else "has no shard"
+        if now.get("stopped"):
+            row.mark = "stopped"
+        rows.append(row)
+    return rows
+
+
+def _fill_shard(row: ShardRow, then: dict[str, Any], now: dict[str, Any], elapsed: float) -> None:
+    row.shard = str(now["shard"]) if now["answers"] else f"copy of {now['shard']}"
+    row.pushes = max(now["pushes"] - then["pushes"], 0) / elapsed  # a server that was started again counts anew
+    row.pulls = max(now["pulls"] - then["pulls"], 0) / elapsed
+    row.median, row.worst = now["staleness_median"], now["staleness_worst"]
+    row.queue, row.rows, row.bytes = now["queue"], now["rows"], now["bytes"]
+    waiting = f"{now['waiting']} wait" + ("s" if now["waiting"] == 1 else "")
+    is_long = now["slowest"] and now["waited_ns"] >= LONG_WAIT_NS
+    row.mark = f"{waiting} for worker {now['slowest'] - 1}" if is_long else ""
+
+
 def table(rows: list[Row]) -> str:
     is_elastic = any(row.place for row in rows)
     headings = ("process", "host", "rank", *HEADINGS[2:]) if is_elastic else HEADINGS
-    lines = [headings, *(_cells(row, is_elastic) for row in rows)]
+    return _aligned([headings, *(_cells(row, is_elastic) for row in rows)])
+
+
+def shard_table(rows: list[ShardRow]) -> str:
+    return _aligned([SERVER_HEADINGS, *(_shard_cells(row) for row in rows)])
+
+
+def _aligned(lines: list[tuple[str, ...]]) -> str:
+    headings = lines[0]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     text = ""
     for line in lines:
@@ -130,6 +191,22 @@ def _cells(row: Row, is_elastic: bool) -> tuple[str, ...]:
     )
 
 
+def _shard_cells(row: ShardRow) -> tuple[str, ...]:
+    return (
+        str(row.server),
+        row.host,
+        row.shard,
+        f"{row.pushes:.0f}",
+        f"{row.pulls:.0f}",
+        str(row.median),
+        str(row.worst),
+        f"{row.queue / 1e3:.1f}",
+        str(row.rows),
+        f"{row.bytes / 1e6:.1f}",
+        row.mark,
+    )
+
+
 def take_sample(pid: int) -> Sample:
     text = running_jobs.ask(pid, "statuses")
     return read_table(text, time.monotonic())
@@ -141,14 +218,17 @@ def fitting(rows: list[Row], room: int) -> list[Row]:
     return sorted(chosen, key=lambda row: row.rank)
 
 
-def screen(title: str, rows: list[Row], lines: int) -> list[str]:
+def screen(title: str, rows: list[Row], shards: list[ShardRow], lines: int) -> list[str]:
     """Of at most so many lines."""
-    room = lines - 3  # title, nothing, and headings
+    below = ["", *shard_table(shards).splitlines()] if shards else []
+    room = lines - 3 - len(below)  # title, nothing, and headings
+    if room < min(len(rows), 2):
+        below, room = [], lines - 3
     if len(rows) <= room:
-        return [title, "", *table(rows).splitlines()]
+        return [title, "", *table(rows).splitlines(), *below]
     shown = fitting(rows, room - 1)
     more = f"{len(rows) - len(shown)} more ranks; those with a mark are shown first, and hvd top --once shows all"
-    return [title, "", *table(shown).splitlines(), more][:lines]
+    return [title, "", *table(shown).splitlines(), more, *below][:lines]
 
 
 def _end(number: int, _: object) -> None:
@@ -206,26 +286,28 @@ def _goes_on(seconds: float) -> bool:
     return True
 
 
-def _draw(window: curses.window, title: str, rows: list[Row]) -> None:
+def _draw(window: curses.window, title: str, rows: list[Row], shards: list[ShardRow]) -> None:
     columns, lines = os.get_terminal_size(sys.stdout.fileno())
     if lines > 0 and columns > 0 and curses.is_term_resized(lines, columns):
         curses.resize_term(lines, columns)
         window.clear()
     lines, columns = window.getmaxyx()
     window.erase()
-    for number, line in enumerate(screen(title, rows, lines)):
+    for number, line in enumerate(screen(title, rows, shards, lines)):
         with contextlib.suppress(curses.error):  # behind the last column of the last line there is no place to go to
             window.addnstr(number, 0, line.encode("ascii", "replace").decode(), columns)
     window.refresh()
 
 
-def _show(pid: int, rows: list[Row], window: curses.window | None = None) -> None:
+def _show(pid: int, before: Sample, after: Sample, window: curses.window | None = None) -> None:
+    rows, shards = rows_between(before, after), shards_between(before, after)
     what = "processes" if any(row.place for row in rows) else "ranks"
     title = f"job of hvdrun {pid}, {len(rows)} {what}, {time.strftime('%H:%M:%S')}"
     if window is not None:
-        _draw(window, title, rows)
+        _draw(window, title, rows, shards)
     else:
-        print(f"{title}\n\n{table(rows)}", end="", flush=True)
+        servers = f"\n{shard_table(shards)}" if shards else ""
+        print(f"{title}\n\n{table(rows)}{servers}", end="", flush=True)
 
 
 def _watch(pid: int) -> None:
@@ -233,19 +315,20 @@ def _watch(pid: int) -> None:
     with _terminal() as window:
         while _goes_on(PERIOD):
             after = take_sample(pid)
-            _show(pid, rows_between(before, after), window)
+            _show(pid, before, after, window)
             before = after
 
 
 def _show_once(pid: int) -> None:
     before = take_sample(pid)
     time.sleep(PERIOD)
-    _show(pid, rows_between(before, take_sample(pid)))
+    _show(pid, before, take_sample(pid))
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
-        prog="hvd top", description="What each rank of a running job does per second; q ends it. See docs/watching.md."
+        prog="hvd top",
+        description="What each rank and parameter server of a running job does; q ends it. See docs/watching.md.",
     )
     running_jobs.add_process(parser)
     parser.add_argument("--once", action="store_true", help="one table, of one second, and the end")
