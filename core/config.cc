@@ -180,8 +180,8 @@ const Knob kKnobs[] = {
     {"HVD_SERVER_SNAPSHOT_SECONDS", "", "60", "Seconds between a parameter server's snapshots. 0: none at intervals.",
      [](Config& c, std::string_view t) { c.servers.snapshot_interval = parse_seconds(t); }},
     {"HVD_SERVER_START", "", "0",
-     "How often hvdrun had started this parameter server before: 1 after it was lost once. Set by hvdrun.",
-     [](Config& c, std::string_view t) { c.job.server_start = parse_count(t); }},
+     "How often hvdrun had started this parameter server before: 1 after it was lost once. Set by hvdrun, for scripts.",
+     [](Config&, std::string_view t) { static_cast<void>(parse_count(t)); }},
     {"HVD_RESUME", "", "",
      "The directory of the checkpoints with which hvd.checkpoint.keep() goes on, and to which it adds more. Set by "
      "hvdrun --resume.",

@@ -52,7 +52,6 @@ struct Config {
     int process = -1;      // of an elastic job; -1: the job is not elastic
     int servers = 0;       // parameter servers of the job, beside its ranks
     int server = -1;       // this process's number among them; -1: it is a rank
-    int server_start = 0;  // how often this server was started before
     std::string store;     // host:port of the job's store; empty: none, rank 0 of 1
     std::string key;       // 64 hexadecimal digits
     std::string host_id;   // empty: detected

@@ -80,8 +80,11 @@ JobStore place_of_hvdrun(const Config& config, Deadline deadline) {
 JobStore place_of_user(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline,
                        const std::string& without_key) {
   if (config.job.key.empty()) {
-    throw InvalidArgument(std::string("started by ") + launcher_name(launch.launcher) + " as rank " +
-                          std::to_string(launch.rank) + " of " + std::to_string(launch.size) +
+    const std::string who =
+        launch.server < 0
+            ? " as rank " + std::to_string(launch.rank) + " of " + std::to_string(launch.size)
+            : " as parameter server " + std::to_string(launch.server) + " of " + std::to_string(launch.servers);
+    throw InvalidArgument(std::string("started by ") + launcher_name(launch.launcher) + who +
                           ", without a secret of the job: " + without_key);
   }
   return rendezvous_at(store_address(launch, epoch), JobKey::from_hex(config.job.key), launch.rank, log, deadline);

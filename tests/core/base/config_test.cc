@@ -65,7 +65,6 @@ TEST_CASE("values are read") {
                                    {"HVD_SERVER_START", "3"}});
   CHECK(config.job.servers == 2);
   CHECK(config.job.server == 1);
-  CHECK(config.job.server_start == 3);
   CHECK(config.job.rank == 3);
   CHECK(config.job.size == 8);
   CHECK(config.job.store == "10.0.0.7:4711");
