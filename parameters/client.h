@@ -28,7 +28,7 @@ namespace hvd {
 
 struct WorkerOptions {
   int worker = 0;
-  int workers = 1;
+  int workers = 1;  // 0: they come and go
   int servers = 1;
   int copies = 1;                  // of each shard, as ServerOptions
   Duration start_timeout = 30s;    // for a server that is started, again or for the first time

@@ -86,7 +86,7 @@ static_assert(std::endian::native == std::endian::little, "the wire format is li
 struct PsHello {
   static constexpr std::uint32_t kProtocol = 2;
   std::uint32_t protocol = kProtocol;
-  std::uint32_t workers = 0;  // how many the job has
+  std::uint32_t workers = 0;  // how many the job has; 0: they come and go, in an elastic job
 };
 
 // Frames begin at multiples of 8 bytes of the stream, so that payloads are aligned.

@@ -5,6 +5,7 @@
 #include <functional>
 #include <iterator>
 #include <limits>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -22,7 +23,7 @@ constexpr std::size_t kMaxTables = 1u << 12;
 constexpr std::size_t kPartBytes = std::size_t{128} << 10;
 constexpr int kSampled = 8;  // rows, of which the least recently used one goes
 constexpr std::uint8_t kHead = 1, kRows = 2;
-constexpr std::uint8_t kLeft = 1, kForgotten = 2;  // of a worker
+constexpr std::uint8_t kLeft = 1, kForgotten = 2, kElastic = 4;  // of a worker
 constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 
 void require_payload(bool holds) {
@@ -105,7 +106,18 @@ std::uint32_t Shard::min_clock() const {
 
 bool Shard::is_over() const {
   const auto has_left = [](const Worker& worker) { return worker.left; };
-  return !workers_.empty() && std::ranges::all_of(workers_, has_left);
+  return !workers_.empty() && !is_elastic() && std::ranges::all_of(workers_, has_left);
+}
+
+bool Shard::is_elastic() const { return std::ranges::any_of(workers_, &Worker::is_elastic); }
+
+// By how many an average is divided: all workers; where they come and go, those that are there or have pushed.
+std::size_t Shard::contributors(const std::map<std::uint32_t, Pending>& by_worker) const {
+  if (!is_elastic()) return workers_.size();
+  const std::vector<std::uint32_t> present = present_workers();
+  std::set<std::uint32_t> counted(present.begin(), present.end());
+  for (const auto& [worker, pending] : by_worker) counted.insert(worker);
+  return std::max<std::size_t>(counted.size(), 1);
 }
 
 int Shard::slowest() const {
@@ -222,15 +234,21 @@ PsAnswer Shard::hello(const PsRequest& request, std::span<const std::byte> paylo
     throw InvalidArgument("worker " + std::to_string(request.worker) +
                           " has another version of hvd than its parameter servers");
   }
-  if (greeting.workers == 0 || greeting.workers > kMaxWorkers || request.worker >= greeting.workers ||
-      request.incarnation == 0) {
+  const bool is_elastic = greeting.workers == 0;
+  const std::uint32_t workers = is_elastic ? kMaxWorkers : greeting.workers;
+  if (workers > kMaxWorkers || request.worker >= workers || request.incarnation == 0) {
     throw InvalidArgument("worker " + std::to_string(request.worker) + " of " + std::to_string(greeting.workers));
   }
   const Worker known = request.worker < workers_.size() ? workers_[request.worker] : Worker{};
   if (request.incarnation < known.incarnation) {
     throw Aborted("another process has taken the place of worker " + std::to_string(request.worker));
   }
-  if (request.incarnation > known.incarnation && workers_.size() != greeting.workers) workers_.resize(greeting.workers);
+  if (is_elastic) {
+    // Nobody waits for those that have not come, or are lost already.
+    if (request.worker >= workers_.size()) workers_.resize(request.worker + 1, Worker{.left = true});
+  } else if (request.incarnation > known.incarnation && workers_.size() != workers) {
+    workers_.resize(workers);
+  }
   Worker& worker = workers_[request.worker];
   const bool is_known = request.incarnation == known.incarnation;
   if (is_known && worker.forgotten) {  // it was busy for long, and its connection had broken meanwhile
@@ -241,7 +259,7 @@ PsAnswer Shard::hello(const PsRequest& request, std::span<const std::byte> paylo
     const bool is_first = known.incarnation == 0;
     worker.left = true;  // whoever comes instead of another one begins where the slowest is
     const std::uint32_t clock = is_first && settled_ == 0 ? 0 : min_clock();
-    worker = {.incarnation = request.incarnation, .applied = 0, .clock = clock};
+    worker = {.incarnation = request.incarnation, .applied = 0, .clock = clock, .is_elastic = is_elastic};
     drop_pending(request.worker, clock);  // it does these clocks again
     for (const auto& table : tables_) {
       if (request.worker < table->pulled.size()) table->pulled[request.worker] = kNever;
@@ -559,12 +577,13 @@ Shard::Pending Shard::sum_of(std::map<std::uint32_t, Pending>& by_worker, std::s
 }
 
 void Shard::settle(Table& table, std::uint32_t clock) {
+  const std::size_t count = contributors(table.pending[clock]);
   Pending sum = sum_of(table.pending[clock], table.spec.width);
   table.pending.erase(clock);
   table.count_pending();
   if (table.spec.average) {
     // As an allreduce scales: in double precision, rounded once.
-    const double share = 1.0 / static_cast<double>(workers_.size());
+    const double share = 1.0 / static_cast<double>(count);
     for (float& value : sum.gradients) value = static_cast<float>(static_cast<double>(value) * share);
   }
   try {
@@ -641,7 +660,8 @@ Bytes Shard::write_head() const {
     to.put(worker.incarnation);
     to.put(worker.applied);
     to.put(worker.clock);
-    to.put(static_cast<std::uint8_t>((worker.left ? kLeft : 0) | (worker.forgotten ? kForgotten : 0)));
+    to.put(static_cast<std::uint8_t>((worker.left ? kLeft : 0) | (worker.forgotten ? kForgotten : 0) |
+                                     (worker.is_elastic ? kElastic : 0)));
     to.put(static_cast<std::uint32_t>(worker.refusals.size()));
     for (const Refusal& refusal : worker.refusals) {
       to.put(refusal.sequence);
@@ -717,6 +737,7 @@ void Shard::read_head(ByteReader& from) {
     const auto flags = from.get<std::uint8_t>();
     worker.left = (flags & kLeft) != 0;
     worker.forgotten = (flags & kForgotten) != 0;
+    worker.is_elastic = (flags & kElastic) != 0;
     for (auto refusals = from.get_count(12); refusals > 0; --refusals) {
       const auto sequence = from.get<std::uint64_t>();
       worker.refusals.push_back({.sequence = sequence, .why = from.get_string()});

@@ -51,7 +51,7 @@ class Shard {
 
   std::uint32_t number() const { return number_; }
   std::uint32_t shards() const { return shards_; }
-  // Whether all workers of the job have come and left.
+  // Whether all workers of the job have come and left; never where they come and go.
   bool is_over() const;
 
   // Whether the request's table has been filled, if it is to be. Throws InvalidArgument.
@@ -110,6 +110,7 @@ class Shard {
     std::uint32_t clock = 0;
     bool left = false;
     bool forgotten = false;
+    bool is_elastic = false;  // others may come and go
   };
   // A synchronous table's pushes of one clock and worker.
   struct Pending {
@@ -139,6 +140,8 @@ class Shard {
 
   Table& table_of(const PsRequest& request) const;
   Worker& worker_of(const PsRequest& request);
+  bool is_elastic() const;
+  std::size_t contributors(const std::map<std::uint32_t, Pending>& by_worker) const;
   std::uint32_t min_clock() const;
   void apply_refusal(const PsRequest& request, std::span<const std::byte> why);
   static void throw_if_refused(const Worker& worker, const PsRequest& request);

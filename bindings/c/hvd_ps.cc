@@ -169,10 +169,12 @@ struct hvd_ps {
     if (place->config.job.servers == 0)
       own = std::make_unique<OwnServer>(*place, topology.rank, topology.size, metrics);
     const int servers = own ? topology.size : place->config.job.servers;
+    // By its process's number it is the same worker in all epochs.
+    const bool comes_and_goes = !own && place->config.job.process >= 0;
     if (!own && !place->has_servers) throw InvalidArgument(kAdviceForLaterEpochs);
     client = std::make_shared<ParameterClient>(
-        WorkerOptions{.worker = topology.rank,
-                      .workers = topology.size,
+        WorkerOptions{.worker = comes_and_goes ? place->config.job.process : topology.rank,
+                      .workers = comes_and_goes ? 0 : topology.size,
                       .servers = servers,
                       .copies = own ? 1 : place->config.servers.copies,
                       .start_timeout = place->config.timeouts.start,

@@ -143,8 +143,12 @@ void read_rendezvous(const Environment& environment, Launch& launch) {
 // A launcher that has started a single process may have started another launcher, so the search goes on.
 Launch any_launch(const Environment& environment) {
   // HOROVOD_SIZE is that of the last epoch, which Python's init() sets.
-  if (has(environment, "HVD_PROCESS") && !has(environment, "HVD_SIZE")) {
-    return {.launcher = Launcher::hvdrun, .process = number(environment, "HVD_PROCESS", 0)};
+  const bool has_size = has(environment, "HVD_SIZE");
+  if (!has_size && (has(environment, "HVD_PROCESS") || has(environment, "HVD_SERVER"))) {
+    Launch launch{.launcher = Launcher::hvdrun};
+    if (has(environment, "HVD_PROCESS")) launch.process = number(environment, "HVD_PROCESS", 0);
+    read_servers(environment, launch.process.has_value(), launch);
+    return launch;
   }
   for (const std::string prefix : {"HVD", "HOROVOD"}) {
     if (!has(environment, (prefix + "_SIZE").c_str())) continue;

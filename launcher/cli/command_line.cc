@@ -240,9 +240,6 @@ void parse_servers(const CLI::App& app, CommandLine& line) {
   line.job.servers = typed_number(app, "--servers", 0).value_or(0);
   if (line.job.servers == 0) return;
   if (line.job.servers > kMaxSlots) throw InvalidArgument("--servers: at most " + std::to_string(kMaxSlots));
-  if (line.job.elastic) {
-    throw InvalidArgument("--servers: elastic jobs (--min-np, --max-np, --host-discovery-script) have no servers yet");
-  }
   if (line.start.by == StartedBy::mpirun) throw InvalidArgument("--servers: mpirun starts no servers");
 }
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdio>
 #include <utility>
 
 #include "core/base/error.h"
@@ -15,7 +16,7 @@ namespace {
 
 constexpr Duration kTermNotice = 20s;  // from SIGTERM to the end; Slurm and Kubernetes kill after 30 s
 constexpr Duration kSameNotice = 2s;
-constexpr int kMaxServerRestarts = 10;
+constexpr int kFirstServer = 1 << 20;  // of an elastic job, in which ever more processes are numbered
 
 }  // namespace
 
@@ -37,7 +38,8 @@ Job::Job(JobOptions options, int size, EventLoop& loop, SignalSource& signals)
                      stop_epochs();
                      end_.output_closed(Clock::now());
                    }}),
-      ranks_(static_cast<std::size_t>(options_.elastic ? 0 : size + options_.servers)) {}
+      server_places_(options_.servers, options_.elastic ? options_.elastic->num_proc : 0),
+      next_server_number_(options_.elastic ? kFirstServer : size + options_.servers) {}
 
 int Job::run(JobHosts hosts) {
   hosts_ = std::move(hosts);
@@ -73,13 +75,20 @@ int Job::run(JobHosts hosts) {
 
 std::vector<int> Job::open_ranks() {
   std::vector<int> readers;
+  std::vector<HostCount> hosts;
   for (std::size_t host = 0; host < hosts_.plans.size(); ++host) {
     for (const RankPlan& plan : hosts_.plans[host].ranks) {
       open_rank(static_cast<int>(host), plan);
       if (plan.reads_input) readers.push_back(plan.place.rank);
     }
-    for (const RankPlan& plan : hosts_.plans[host].servers) open_rank(static_cast<int>(host), plan);
+    for (const RankPlan& plan : hosts_.plans[host].servers) {
+      open_rank(static_cast<int>(host), plan);
+      server_places_.started(plan.server, hosts_.plans[host].name, start_);
+    }
+    if (!options_.elastic) server_plans_.push_back(hosts_.plans[host].servers);
+    hosts.emplace_back(hosts_.plans[host].name, 1);
   }
+  if (!options_.elastic) server_places_.hosts_changed(hosts);
   return readers;
 }
 
@@ -88,11 +97,12 @@ void Job::open_rank(int host, const RankPlan& plan) {
   const HostPlan& on_host = hosts_.plans[static_cast<std::size_t>(host)];
   const bool others_may_come = epochs_ && !on_host.rendezvous.address.empty();  // it has an agent
   const std::string host_name = hosts_.plans.size() < 2 && !others_may_come ? "" : on_host.name;
-  rank_at(number) = {.host = host,
-                     .host_name = host_name,
-                     .name = (epochs_ ? "process " + std::to_string(number) : process_name(plan)) +
-                             (host_name.empty() ? "" : " on " + host_name),
-                     .plan = plan};
+  const bool is_numbered = epochs_ && plan.server < 0;
+  ranks_[number] = {.host = host,
+                    .host_name = host_name,
+                    .name = (is_numbered ? "process " + std::to_string(number) : process_name(plan)) +
+                            (host_name.empty() ? "" : " on " + host_name),
+                    .plan = plan};
   if (plan.server >= 0) running_servers_.insert(number);
   output_.open(plan);
 }
@@ -110,6 +120,7 @@ void Job::take_slots() {
 void Job::add_host(HostPlan plan, std::unique_ptr<Host> host) {
   for (RankPlan& slot : plan.ranks) slot.reads_input = false;
   slots_.push_back(std::exchange(plan.ranks, {}));
+  server_plans_.push_back(std::exchange(plan.servers, {}));
   ended_hosts_.insert(next_host());
   hosts_.plans.push_back(std::move(plan));
   hosts_.hosts.push_back(std::move(host));
@@ -127,24 +138,35 @@ void Job::start_elastic() {
   for (std::size_t host = 0; host < slots_.size(); ++host) {
     hosts.emplace_back(hosts_.plans[host].name, static_cast<int>(slots_[host].size()));
   }
+  use_hosts(hosts);
+}
+
+void Job::use_hosts(const std::vector<HostCount>& hosts) {
+  if (!epochs_) return;
+  server_places_.hosts_changed(hosts);
+  start_due_servers();
   epochs_->set_hosts(hosts);
 }
 
-void Job::start_process(int process, const std::string& host_name, int slot) {
-  // A host that was lost and has come back is there twice; the last one is meant.
+std::size_t Job::host_named(const std::string& name) const {
   auto host = hosts_.plans.size() - 1;
-  while (host > 0 && hosts_.plans[host].name != host_name) --host;
+  while (host > 0 && hosts_.plans[host].name != name) --host;
+  return host;
+}
+
+void Job::start_process(int process, const std::string& host_name, int slot) {
+  const std::size_t host = host_named(host_name);
   HostPlan& on_host = hosts_.plans[host];
   const std::vector<RankPlan>& slots = slots_[host];
   RankPlan plan = slots[static_cast<std::size_t>(slot) % slots.size()];
   plan.place.rank = process;
-  ranks_.resize(static_cast<std::size_t>(process) + 1);
   end_.process_started();
   open_rank(static_cast<int>(host), plan);
   on_host.ranks.push_back(plan);
   if (ended_hosts_.erase(static_cast<int>(host)) > 0) ++hosts_left_;
   HostPlan alone = on_host;
   alone.ranks = {plan};
+  alone.servers.clear();
   alone.stopped_limit = options_.stopped_limit;
   alone.preemption_script = options_.preemption_script;
   hosts_.hosts[host]->start(alone);
@@ -209,14 +231,18 @@ void Job::rank_started(int rank, pid_t pid) {
 void Job::rank_not_started(int rank, const std::string& cause, int exit_code) {
   const std::string text = rank_at(rank).name + " could not be started: " + cause;
   output_.say(text);
+  if (epochs_ && rank_at(rank).is_server()) {
+    output_.close(rank);
+    return server_ended(rank, {.value = exit_code});
+  }
   if (epochs_) {
     output_.close(rank);
     end_.process_ended(rank, {.status = {.value = exit_code}});
     return epochs_->process_not_started(rank, text);
   }
   hosts_.set_failure(text);
-  for (int other = 0; other < static_cast<int>(ranks_.size()); ++other) {
-    if (rank_at(other).host != rank_at(rank).host || rank_at(other).pid >= 0) continue;
+  for (const auto& [other, process] : ranks_) {
+    if (process.host != rank_at(rank).host || process.pid >= 0) continue;
     output_.close(other);
     running_servers_.erase(other);
   }
@@ -230,7 +256,7 @@ void Job::rank_ended(int rank, ExitStatus status, const JobEnding& said) {
   if (input_) input_->forget(rank);
   ++ended_;
   if (!goes_on_without(rank, status, said)) end_.rank_ended(rank, status, said, now);
-  if (end_.all_ranks_ended()) end_servers();
+  if (end_.all_ranks_ended() && (!epochs_ || epochs_->over())) end_servers();
   if (const auto first = end_.first_failed()) {
     look_into_failure(rank_failure(*first, rank_at(*first).host_name, *end_.ends()[static_cast<std::size_t>(*first)]));
   }
@@ -247,30 +273,41 @@ void Job::server_ended(int number, ExitStatus status) {
   const Rank& server = rank_at(number);
   const std::string what = server.name + " (pid " + std::to_string(server.pid) + ") " + ending_text(status);
   if (options_.verbose) output_.say(what);
-  if (status.ok() || !end_.is_running()) return;
-  if (server_restarts_ < kMaxServerRestarts) {
-    output_.say(what + "; it is started again");
-    return start_server_again(number);
+  // In an elastic job no server is done before all processes are.
+  if (!wants_servers() || (status.ok() && !epochs_)) return;
+  const TimePoint now = Clock::now();
+  if (const auto again = server_places_.ended(server.plan.server, now)) {
+    char delay[32] = "";
+    if (*again > now) std::snprintf(delay, sizeof delay, " in %.2g s", seconds(*again - now));
+    output_.say(what + "; it is started again" + delay);
+    return start_due_servers();
   }
   failed_server_ = {number, status};
-  end_.server_failed(status, Clock::now());
-  look_into_failure(what + ", after servers were started again " + std::to_string(server_restarts_) + " times");
+  stop_epochs();
+  end_.server_failed(status, now);
+  look_into_failure(what + ", after it was started again " + std::to_string(ServerPlaces::kMaxFailures) + " times");
 }
 
-void Job::start_server_again(int number) {
-  ++server_restarts_;
-  const int host = rank_at(number).host;
-  RankPlan plan = rank_at(number).plan;
-  plan.place.rank = static_cast<int>(ranks_.size());
-  ++plan.server_start;
-  ranks_.emplace_back();
-  open_rank(host, plan);
-  if (ended_hosts_.erase(host) > 0) ++hosts_left_;
-  hosts_.plans[static_cast<std::size_t>(host)].servers.push_back(plan);
-  HostPlan alone = hosts_.plans[static_cast<std::size_t>(host)];
+void Job::start_due_servers() {
+  if (!wants_servers()) return;
+  for (const StartServer& start : server_places_.take_due(Clock::now())) start_server(start);
+}
+
+void Job::start_server(const StartServer& start) {
+  const std::size_t host = host_named(start.host);
+  RankPlan plan = *std::ranges::find(server_plans_[host], start.server, &RankPlan::server);
+  plan.place.rank = next_server_number_++;
+  plan.server_start = start.start;
+  open_rank(static_cast<int>(host), plan);
+  if (ended_hosts_.erase(static_cast<int>(host)) > 0) ++hosts_left_;
+  HostPlan& on_host = hosts_.plans[host];
+  on_host.servers.push_back(plan);
+  HostPlan alone = on_host;
   alone.ranks.clear();
   alone.servers = {plan};
-  hosts_.hosts[static_cast<std::size_t>(host)]->start(alone);
+  alone.stopped_limit = options_.stopped_limit;
+  alone.preemption_script = options_.preemption_script;
+  hosts_.hosts[host]->start(alone);
 }
 
 void Job::say_age(const std::string& event) {
@@ -280,12 +317,12 @@ void Job::say_age(const std::string& event) {
 
 void Job::host_lost(int host, const std::string& cause) {
   std::vector<int> ranks, servers;
-  for (int rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
-    if (rank_at(rank).host != host) continue;
-    output_.close(rank);
-    if (!rank_at(rank).is_server()) ranks.push_back(rank);
-    const bool ran = running_servers_.erase(rank) > 0;
-    if (ran && !end_.all_ranks_ended()) servers.push_back(rank_at(rank).plan.server);
+  for (const auto& [number, process] : ranks_) {
+    if (process.host != host) continue;
+    output_.close(number);
+    if (!process.is_server()) ranks.push_back(number);
+    const bool ran = running_servers_.erase(number) > 0;
+    if (ran && !end_.all_ranks_ended()) servers.push_back(process.plan.server);
   }
   const LostHost lost{
       .name = hosts_.plans[static_cast<std::size_t>(host)].name, .ranks = ranks, .servers = servers, .cause = cause};
@@ -294,8 +331,14 @@ void Job::host_lost(int host, const std::string& cause) {
       if (!end_.ends()[static_cast<std::size_t>(rank)]) end_.process_ended(rank, {.status = {}, .lost = true});
     }
     hosts_.plans[static_cast<std::size_t>(host)].ranks.clear();
+    hosts_.plans[static_cast<std::size_t>(host)].servers.clear();
     nothing_left(host);
-    return epochs_->host_lost(lost.name, "host " + lost.name + " is lost: " + cause);
+    for (const int server : servers) {
+      output_.say("server " + std::to_string(server) + " is lost with host " + lost.name + ": " + cause);
+    }
+    server_places_.host_lost(lost.name, Clock::now());
+    epochs_->host_lost(lost.name, "host " + lost.name + " is lost: " + cause);
+    return start_due_servers();
   }
   end_.host_lost(lost, Clock::now());
   status_->host_lost(host);
@@ -311,10 +354,12 @@ void Job::host_preempted(int host) {
 
 void Job::step() {
   const std::optional<Deadline> membership = epochs_ ? epochs_->next_deadline() : std::nullopt;
-  const std::optional<Deadline> limits = earlier(earlier(timeout_, time_limit_), early_end_);
+  const std::optional<Deadline> servers = wants_servers() ? server_places_.next_deadline() : std::nullopt;
+  const std::optional<Deadline> limits = earlier(earlier(earlier(timeout_, time_limit_), early_end_), servers);
   loop_.run_once(earlier(earlier(earlier(end_.next_deadline(), limits), output_.next_deadline()), membership));
   const TimePoint now = Clock::now();
   if (membership && now >= *membership) epochs_->on_time();
+  if (servers && now >= *servers) start_due_servers();
   output_.show_due(now);
   if (timeout_ && now >= *timeout_) {
     timeout_.reset();
@@ -362,7 +407,7 @@ void Job::on_signals() {
 }
 
 Failure Job::failure_of(int number) const {
-  const Rank& process = ranks_[static_cast<std::size_t>(number)];
+  const Rank& process = ranks_.at(number);
   return {.rank = number,
           .host = process.host_name,
           .is_process = epochs_ != nullptr,

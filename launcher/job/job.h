@@ -9,6 +9,7 @@
 #include <csignal>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -21,6 +22,7 @@
 #include "launcher/job/host.h"
 #include "launcher/job/job_output.h"
 #include "launcher/job/job_status.h"
+#include "launcher/membership/server_places.h"
 #include "launcher/output/rank_pipes.h"
 #include "launcher/processes/event_loop.h"
 #include "launcher/watch/job_end.h"
@@ -42,7 +44,8 @@ struct JobOptions {
   bool operator==(const JobOptions&) const = default;
 };
 
-// Where the ranks of a job run. In an elastic job the ranks of a host's plan are its slots.
+// Where the ranks of a job run. In an elastic job the ranks of a host's plan are its slots, and its servers those that
+// it might have: all of the job.
 struct JobHosts {
   std::vector<HostPlan> plans;
   std::vector<std::unique_ptr<Host>> hosts;  // one per plan
@@ -64,9 +67,7 @@ class Job : public HostListener {
   // now.
   int next_host() const { return static_cast<int>(hosts_.hosts.size()); }
   void add_host(HostPlan plan, std::unique_ptr<Host> host);
-  void use_hosts(const std::vector<HostCount>& hosts) {
-    if (epochs_) epochs_->set_hosts(hosts);
-  }
+  void use_hosts(const std::vector<HostCount>& hosts);
 
   // Returns hvdrun's exit code when no process is left. Throws Error if the output directory cannot be written.
   int run(JobHosts hosts);
@@ -114,7 +115,11 @@ class Job : public HostListener {
   std::vector<int> open_ranks();
   void open_rank(int host, const RankPlan& plan);
   void server_ended(int number, ExitStatus status);
-  void start_server_again(int number);
+  bool wants_servers() const { return end_.is_running() && (!epochs_ || !epochs_->over()); }
+  void start_due_servers();
+  void start_server(const StartServer& start);
+  // The number of the host of this name; of one that was lost and has come back, which is there twice, the last.
+  std::size_t host_named(const std::string& name) const;
   void end_servers() {
     for (const auto& host : hosts_.hosts) {
       if (!running_servers_.empty()) host->signal_ranks(SIGTERM);  // no rank is left
@@ -160,7 +165,7 @@ class Job : public HostListener {
   // No process is left, and all that the ranks have written is read.
   bool is_over() const { return hosts_left_ == 0 && output_.all_closed() && (!epochs_ || epochs_->over()); }
   bool abandons_output() const;
-  Rank& rank_at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  Rank& rank_at(int rank) { return ranks_.at(rank); }
 
   const JobOptions options_;
   EventLoop& loop_;
@@ -173,13 +178,15 @@ class Job : public HostListener {
   std::optional<TimePoint> first_sigterm_;
   JobEnd end_;
   JobOutput output_;
-  std::vector<Rank> ranks_;        // and servers, after them
-  std::set<int> running_servers_;  // their numbers in ranks_
-  int server_restarts_ = 0;
+  std::map<int, Rank> ranks_;  // and servers, after them
+  ServerPlaces server_places_;
+  int next_server_number_;                                   // in ranks_
+  std::set<int> running_servers_;                            // likewise
   std::optional<std::pair<int, ExitStatus>> failed_server_;  // its number: one that is not started again
   JobHosts hosts_;
-  std::unique_ptr<Epochs> epochs_;            // of an elastic job
-  std::vector<std::vector<RankPlan>> slots_;  // of an elastic job, by host
+  std::unique_ptr<Epochs> epochs_;                   // of an elastic job
+  std::vector<std::vector<RankPlan>> slots_;         // of an elastic job, by host
+  std::vector<std::vector<RankPlan>> server_plans_;  // by host: of the servers that it has or might have
   std::unique_ptr<InputFeed> input_;
   std::optional<JobStatus> status_;
   std::optional<std::string> at_failure_;  // the stragglers at the failure; "" until the hosts have answered

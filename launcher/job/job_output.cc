@@ -110,8 +110,7 @@ JobOutput::JobOutput(EventLoop& loop, int size, int servers, OutputOptions optio
       servers_(servers),
       options_(std::move(options)),
       callbacks_(std::move(callbacks)),
-      standard_output_(open_sink(STDOUT_FILENO, Stream::output)),
-      streams_(static_cast<std::size_t>(size + servers)) {
+      standard_output_(open_sink(STDOUT_FILENO, Stream::output)) {
   if (!is_same_file(STDOUT_FILENO, STDERR_FILENO)) standard_error_ = open_sink(STDERR_FILENO, Stream::errors);
 }
 
@@ -127,9 +126,7 @@ std::unique_ptr<OutputSink> JobOutput::open_sink(int fd, Stream stream) {
 }
 
 void JobOutput::open(const RankPlan& process) {
-  const auto number = static_cast<std::size_t>(process.place.rank);
-  streams_.resize(std::max(streams_.size(), number + 1));
-  Streams& streams = streams_[number];
+  Streams& streams = streams_[process.place.rank];
   streams.output = open_stream(process, Stream::output);
   if (!options_.merge_errors) {
     streams.errors = open_stream(process, Stream::errors);
@@ -170,9 +167,9 @@ LineSplitter::Tag JobOutput::tag(const RankPlan& process, Stream stream) {
 
 std::vector<OutputStream*> JobOutput::streams() const {
   std::vector<OutputStream*> all;
-  for (const auto& [output, errors] : streams_) {
-    if (output) all.push_back(output.get());
-    if (errors) all.push_back(errors.get());
+  for (const auto& [number, streams] : streams_) {
+    if (streams.output) all.push_back(streams.output.get());
+    if (streams.errors) all.push_back(streams.errors.get());
   }
   return all;
 }

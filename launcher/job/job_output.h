@@ -95,7 +95,7 @@ class JobOutput {
   void open(const RankPlan& process);
   // Empty `bytes`: the end of the stream.
   void wrote(int rank, Stream stream, std::string_view bytes) {
-    const Streams& streams = streams_[static_cast<std::size_t>(rank)];
+    const Streams& streams = streams_.at(rank);
     OutputStream& target = *(stream == Stream::output || !streams.errors ? streams.output : streams.errors);
     if (bytes.empty()) return target.close();
     target.feed(bytes);
@@ -103,7 +103,9 @@ class JobOutput {
   }
   // The streams have ended; of all ranks: shows what is held back, too.
   void close(int rank) {
-    const Streams& streams = streams_[static_cast<std::size_t>(rank)];
+    const auto found = streams_.find(rank);
+    if (found == streams_.end()) return;
+    const Streams& streams = found->second;
     if (streams.output) streams.output->close();
     if (streams.errors) streams.errors->close();
   }
@@ -133,7 +135,7 @@ class JobOutput {
 
   // Of the rank's standard error.
   std::vector<std::string> last_lines(int rank, std::size_t count) const {
-    const Streams& streams = streams_[static_cast<std::size_t>(rank)];
+    const Streams& streams = streams_.at(rank);
     return (streams.errors ? streams.errors : streams.output)->tail().last_lines(count);
   }
 
@@ -166,7 +168,7 @@ class JobOutput {
   const Callbacks callbacks_;
   std::unique_ptr<OutputSink> standard_output_, standard_error_;  // standard_error_: null if both are the same file
   SameTracebacks tracebacks_;                                     // in standard error
-  std::vector<Streams> streams_;                                  // by rank; servers follow
+  std::map<int, Streams> streams_;                                // by rank; servers follow
 };
 
 }  // namespace hvd::launcher

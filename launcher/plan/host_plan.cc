@@ -215,7 +215,7 @@ Environment environment_of_rank(const HostPlan& plan, const RankPlan& rank, Envi
   for (const char* name : {"HVD_PROCESS", "HVD_SERVERS", "HVD_SERVER", "HVD_SERVER_START"}) {
     base.erase(name);  // set if hvdrun was itself started by an hvdrun
   }
-  if (plan.is_elastic) base["HVD_PROCESS"] = std::to_string(place.rank);
+  if (plan.is_elastic && !is_server) base["HVD_PROCESS"] = std::to_string(place.rank);
   if (plan.servers_of_job > 0) base["HVD_SERVERS"] = std::to_string(plan.servers_of_job);
   if (is_server) base["HVD_SERVER"] = std::to_string(rank.server);
   if (is_server) base["HVD_SERVER_START"] = std::to_string(rank.server_start);

@@ -59,8 +59,9 @@ struct ProgramPlan {
 // The program's environment without the variables of the rank's place.
 Environment with_exports(const ProgramPlan& program);
 
-// A process of the job: a rank or a server. Servers are numbered after the ranks, and one that is started again gets
-// the next number: place.rank is that number, place.size that of ranks, and what else is in `place` does not count.
+// A process of the job: a rank or a server. Servers are numbered after the ranks (in an elastic job, far behind all
+// processes), and one that is started again gets the next number: place.rank is that number, place.size that of ranks,
+// and what else is in `place` does not count.
 struct RankPlan {
   RankPlace place;
   int server = -1;             // its number among the servers; -1: it is a rank

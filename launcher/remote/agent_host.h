@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -24,8 +25,8 @@ class AgentHost : public Host {
       : subtree_(subtree), listener_(listener), number_(number), number_in_job_(number_in_job) {}
 
   void start(const HostPlan& plan) override {
-    for (const RankPlan& rank : plan.ranks) ranks_.push_back(rank.place.rank);
-    for (const RankPlan& server : plan.servers) ranks_.push_back(server.place.rank);
+    for (const RankPlan& rank : plan.ranks) ranks_.insert(rank.place.rank);
+    for (const RankPlan& server : plan.servers) ranks_.insert(server.place.rank);
     proto::ToAgent message;
     *message.mutable_start() = to_message(plan);
     send(std::move(message));
@@ -105,7 +106,7 @@ class AgentHost : public Host {
     if (!window(stream).held && window(stream).taken >= kOutputWindow / 4) say_taken(stream);
   }
 
-  bool knows(int rank) const { return std::binary_search(ranks_.begin(), ranks_.end(), rank); }
+  bool knows(int rank) const { return ranks_.contains(rank); }
 
   struct FlowWindow {  // of one stream
     bool held = false;
@@ -126,7 +127,7 @@ class AgentHost : public Host {
   Subtree& subtree_;
   HostListener& listener_;
   const int number_, number_in_job_;
-  std::vector<int> ranks_;  // and servers; ascending
+  std::set<int> ranks_;  // and servers
   FlowWindow output_, errors_;
 };
 

@@ -213,7 +213,7 @@ std::string not_performing_text(const Wait& wait) {
 
 const StatusOfRank* worker_in(const std::vector<StatusOfRank>& processes, int worker) {
   const auto found = std::ranges::find_if(processes, [&](const StatusOfRank& process) {
-    return process.server < 0 && (process.place ? process.place->rank : process.rank) == worker;
+    return process.server < 0 && process.rank == worker;  // in an elastic job, the process's number
   });
   return found == processes.end() ? nullptr : &*found;
 }

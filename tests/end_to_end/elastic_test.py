@@ -300,3 +300,19 @@ def test_a_program_for_horovod_waits_for_its_hosts(tmp_path):
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert log.read_text() == "0 localhost 0 1 1\n1 localhost 0 3 2\n2 127.0.0.1 1 2 3\n", done.stderr
+
+
+def test_parameter_servers_stay_while_processes_come_and_go():
+    options = ["-np", 3, "--min-np", 2, "--servers", 2, "--lease", 1]
+    code, output, errors = run(
+        *options, job=(sys.executable, JOB.with_name("elastic_servers.py")), HVD_SERVER_COPIES=2, HVD_START_TIMEOUT=60
+    )
+    assert code == 0, errors
+    epochs = [line for line in errors.splitlines() if line.startswith("hvdrun: epoch ")]
+    assert "left: process 1;" in epochs[0] and epochs[0].startswith("hvdrun: epoch 2 with 2 ranks"), errors
+    assert "joined: process 3" in errors, errors
+    assert re.search(r"hvdrun: server 1 \(pid \d+\) was killed by SIGKILL; it is started again$", errors, re.MULTILINE)
+    assert "worker 1 is lost: nobody waits for it any longer" in errors, errors
+    pushed = re.findall(r"^pushed (\d+)$", output, re.MULTILINE)
+    rows = dict(re.findall(r"^row (\d+) (\d+)$", output, re.MULTILINE))
+    assert len(rows) > 10 and rows == {step: str(pushed.count(step)) for step in set(pushed)}, output + errors

@@ -652,5 +652,46 @@ TEST_CASE("a learning rate changes once, and is not what tables are compared by"
   CHECK_THROWS_AS(worker.open(spec), Mismatch);
 }
 
+TEST_CASE("shard: workers of an elastic job come and go, and are not waited for before or after") {
+  Shard shard(0, 1, 0);
+  ShardCaller second(shard, 5, 0);  // by the number of its process
+  TableSpec spec = table_of(1, Consistency::synchronous);
+  spec.average = true;
+  spec.optimizer = {.rule = UpdateRule::add};
+  const auto table = second.open(spec);
+  CHECK(shard.present_workers() == std::vector<std::uint32_t>{5});
+  second.push(table, {0}, {4});
+  second.advance_clock();
+  REQUIRE(second.may_pull(table));  // of processes 0 to 4 it knows nothing
+  CHECK(second.pull(table, {0}) == std::vector<float>{4});
+
+  ShardCaller third(shard, 9, 0);
+  CHECK(third.clock() == 1);  // begins where the slowest is
+  third.open(spec);
+  second.push(table, {0}, {6});
+  second.advance_clock();
+  CHECK_FALSE(second.may_pull(table));
+  CHECK(shard.slowest() == 9);
+  third.push(table, {0}, {2});
+  third.advance_clock();
+  CHECK(second.pull(table, {0}) == std::vector<float>{8});  // the mean of two
+
+  second.push(table, {0}, {10});
+  third.push(table, {0}, {20});
+  third.advance_clock();
+  shard.forget(5);  // was lost before the end of its clock, and has pushed
+  REQUIRE(third.may_pull(table));
+  CHECK(third.pull(table, {0}) == std::vector<float>{23});
+  third.leave();
+  CHECK_FALSE(shard.is_over());
+
+  Shard copy(0, 1, 0);
+  for (const Bytes& part : state_of(shard)) copy.read_state(part);
+  CHECK_FALSE(copy.is_over());
+  ShardCaller fourth(copy, 12, 0);
+  CHECK(fourth.clock() == 3);
+  CHECK(copy.present_workers() == std::vector<std::uint32_t>{12});
+}
+
 }  // namespace
 }  // namespace hvd

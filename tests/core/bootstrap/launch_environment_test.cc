@@ -115,6 +115,8 @@ TEST_CASE("launch environment: servers have a number of their own and no rank") 
   const auto row = GENERATE(values<Row>({
       {"a rank", {{"HVD_RANK", "1"}, {"HVD_SIZE", "4"}, {"HVD_SERVERS", "2"}}, 1, 4, 2, -1},
       {"a server", {{"HVD_SIZE", "4"}, {"HVD_SERVERS", "2"}, {"HVD_SERVER", "1"}}, -1, 4, 2, 1},
+      {"a server of an elastic job", {{"HVD_SERVERS", "2"}, {"HVD_SERVER", "1"}}, -1, 1, 2, 1},
+      {"a process of an elastic job", {{"HVD_PROCESS", "3"}, {"HVD_SERVERS", "2"}}, 0, 1, 2, -1},
       {"a rank's child that works alone", {{"HVD_SIZE", "1"}, {"HVD_SERVERS", "2"}}, 0, 1, 0, -1},
   }));
   INFO(row.what);

@@ -364,7 +364,6 @@ TEST_CASE("a wrong command line is an error that names what is wrong") {
       {{"--min-np", "2", "a", ":", "b"}, "--min-np: an elastic job has one program"},
       {{"--host-discovery-script", "s", "-H", "a", "ls"}, "--host-discovery-script and -H or --hostfile"},
       {{"--servers", "-1", "ls"}, "--servers -1: a number from 0"},
-      {{"--servers", "2", "--min-np", "2", "ls"}, "--servers: elastic jobs"},
       {{"--servers", "2", "--mpi", "ls"}, "--servers: mpirun starts no servers"},
       {{"--node_rank=1", "ls"}, "--node-rank 1: start hvdrun once for all hosts"},
       {{"--nnodes", "2", "--node-rank", "0", "ls"}, "--node-rank 0: start hvdrun once"},

@@ -213,6 +213,16 @@ TEST_CASE("a server knows its number and those of ranks and servers, and has no 
   CHECK(of_rank.at("HVD_SERVERS") == "2");
   CHECK_FALSE(of_rank.contains("HVD_SERVER"));
   CHECK_FALSE(of_rank.contains("HVD_SERVER_START"));
+  plan.is_elastic = true;  // then the number of ranks changes
+  Environment in_elastic_job = wanted;
+  in_elastic_job.erase("HVD_SIZE");
+  in_elastic_job.erase("HOROVOD_SIZE");
+  for (const char* name : {"HVD_ELASTIC", "HOROVOD_ELASTIC"}) in_elastic_job[name] = "1";
+  CHECK(environment_of_rank(plan, {.place = kPlace, .server = 1, .server_start = 3}, base) == in_elastic_job);
+  const Environment of_process = environment_of_rank(plan, {.place = kPlace}, base);
+  CHECK(of_process.contains("HVD_PROCESS"));
+  CHECK(of_process.at("HVD_SERVERS") == "2");
+  plan.is_elastic = false;
   plan.servers_of_job = 0;
   CHECK_FALSE(environment_of_rank(plan, {.place = kPlace}, wanted).contains("HVD_SERVERS"));
 }

@@ -105,4 +105,5 @@ def main() -> None:
     servers.close()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+#include "launcher/membership/server_places.h"
+
+#include <algorithm>
+
+namespace hvd::launcher {
+namespace {
+
+constexpr Duration kFirstDelay = 50ms, kLongestDelay = 1s;
+constexpr Duration kLongRun = 60s;
+
+Duration delay_after(int failures) {
+  if (failures < 2) return Duration::zero();
+  return std::min<Duration>(kFirstDelay * (1 << std::min(failures - 2, 16)), kLongestDelay);
+}
+
+}  // namespace
+
+void ServerPlaces::hosts_changed(const std::vector<HostCount>& hosts) {
+  hosts_.clear();
+  int slots = 0;
+  for (const auto& [name, count] : hosts) {
+    slots += count;
+    if (count > 0) hosts_.push_back(name);
+  }
+  has_enough_slots_ = has_enough_slots_ || slots >= slots_needed_;
+}
+
+void ServerPlaces::started(int server, const std::string& host, TimePoint now) {
+  Server& entry = servers_[static_cast<std::size_t>(server)];
+  entry.host = host;
+  entry.runs = true;
+  entry.since = now;
+  ++entry.starts;
+}
+
+std::optional<TimePoint> ServerPlaces::ended(int server, TimePoint now) {
+  Server& entry = servers_[static_cast<std::size_t>(server)];
+  entry.runs = false;
+  entry.failures = now >= entry.since + kLongRun ? 1 : entry.failures + 1;
+  entry.is_given_up = entry.failures > kMaxFailures;
+  entry.due = now + delay_after(entry.failures);
+  return entry.is_given_up ? std::nullopt : std::optional(entry.due);
+}
+
+void ServerPlaces::host_lost(const std::string& host, TimePoint now) {
+  std::erase(hosts_, host);
+  for (Server& server : servers_) {
+    if (server.host != host) continue;
+    server.host.clear();
+    if (server.runs) server.due = now;
+    server.runs = false;
+  }
+}
+
+bool ServerPlaces::is_usable(const std::string& host) const { return std::ranges::find(hosts_, host) != hosts_.end(); }
+
+std::string ServerPlaces::host_for(const Server& server) const {
+  if (is_usable(server.host)) return server.host;
+  const auto servers_on = [this](const std::string& host) { return std::ranges::count(servers_, host, &Server::host); };
+  const auto least = std::ranges::min_element(hosts_, {}, servers_on);
+  return least == hosts_.end() ? "" : *least;
+}
+
+std::vector<StartServer> ServerPlaces::take_due(TimePoint now) {
+  std::vector<StartServer> due;
+  if (!has_enough_slots_) return due;
+  for (std::size_t number = 0; number < servers_.size(); ++number) {
+    Server& server = servers_[number];
+    if (!waits(server) || now < server.due) continue;
+    const std::string host = host_for(server);
+    if (host.empty()) continue;
+    due.push_back({.server = static_cast<int>(number), .start = server.starts, .host = host});
+    started(static_cast<int>(number), host, now);
+  }
+  return due;
+}
+
+std::optional<Deadline> ServerPlaces::next_deadline() const {
+  std::optional<Deadline> next;
+  if (!has_enough_slots_ || hosts_.empty()) return next;
+  for (const Server& server : servers_) {
+    if (waits(server)) next = earlier(next, server.due);
+  }
+  return next;
+}
+
+}  // namespace hvd::launcher

@@ -1,0 +1,65 @@
+// Decides on which host each parameter server of a job runs, and when one that has ended is started again: on its host
+// while that may be used, else on the one that has the fewest. Pure; time is an argument.
+//
+// A server that keeps failing is started at once, then after 50 ms, 100 ms, and so on up to a second, and given up
+// after ten times in a row. One that has run for a minute begins anew.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "launcher/membership/membership.h"
+
+namespace hvd::launcher {
+
+struct StartServer {
+  int server = 0;
+  int start = 0;  // how often it was started before
+  std::string host;
+  auto operator<=>(const StartServer&) const = default;
+};
+
+class ServerPlaces {
+ public:
+  static constexpr int kMaxFailures = 10;
+
+  // No server is started before the hosts have `slots`, so that all hosts with which a job begins get their share.
+  ServerPlaces(int servers, int slots) : slots_needed_(slots), servers_(static_cast<std::size_t>(servers)) {}
+
+  // All hosts that may be used now, with their slots.
+  void hosts_changed(const std::vector<HostCount>& hosts);
+  // The server runs there, without having been asked for.
+  void started(int server, const std::string& host, TimePoint now);
+  // The server has ended, and is wanted. Returns when it is started again; empty: it has failed too often.
+  std::optional<TimePoint> ended(int server, TimePoint now);
+  // The host is unreachable, with its servers, until hosts_changed() names it.
+  void host_lost(const std::string& host, TimePoint now);
+
+  // What is to be started now; each once.
+  std::vector<StartServer> take_due(TimePoint now);
+  // When take_due() returns something next; empty: not before the next event.
+  std::optional<Deadline> next_deadline() const;
+
+ private:
+  struct Server {
+    std::string host{};  // that it runs on, or has run on; empty: none
+    int starts = 0;
+    int failures = 0;
+    bool runs = false, is_given_up = false;
+    TimePoint due{};  // unless it runs
+    TimePoint since{};
+  };
+
+  bool is_usable(const std::string& host) const;
+  std::string host_for(const Server& server) const;
+  bool waits(const Server& server) const { return !server.runs && !server.is_given_up; }
+
+  const int slots_needed_;
+  bool has_enough_slots_ = false;
+  std::vector<std::string> hosts_;
+  std::vector<Server> servers_;
+};
+
+}  // namespace hvd::launcher
