@@ -1,0 +1,142 @@
+"""The cells of docs/failures.md about parameter servers, on hosts of a lab: each has a worker, two a server."""
+
+import os
+import pathlib
+import re
+import signal
+
+import pytest
+from elastic_hosts_test import TIMEOUT, Job, agents_on
+from standing_lab import StandingLab, words_of
+
+pytest.importorskip("hvd")
+
+PROGRAM = pathlib.Path(__file__).with_name("server_fault_job.py")
+LEASE = ["--lease", 1.5, "--grace", 0.5]
+TWO_HOSTS = ["-H", "h1:1,h2:1", "-np", 2, "--servers", 2]
+COPIES = ["-x", "HVD_SERVER_COPIES=2"]
+
+# Each cell once; with -m long, 10 times.
+once = [pytest.param(1, id="once"), *(pytest.param(i, id=str(i), marks=pytest.mark.long) for i in range(2, 11))]
+each = pytest.mark.parametrize("time", once)
+
+
+@pytest.fixture(scope="module")
+def standing(lab):
+    standing = StandingLab(lab, 3)
+    yield standing
+    standing.close()
+
+
+@pytest.fixture
+def start(standing):
+    jobs = []
+
+    def started(*options):
+        jobs.append(Job(standing, *LEASE, *options, program=[PROGRAM]))
+        return jobs[-1]
+
+    yield started
+    for host in ("h1", "h2", "h3"):
+        standing.join(host)
+    for job in jobs:
+        if driver := job.driver():
+            os.kill(driver, signal.SIGINT)  # by SIGTERM an elastic job would wait for a commit
+        job.end()
+    standing.await_nothing_left()
+
+
+def processes(standing, variable, value):
+    """Those of the job in whose environment that is."""
+    return [pid for pid in standing.left() if f"\0{variable}={value}\0" in f"\0{environment_of(pid)}"]
+
+
+def environment_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def await_more(job, begin, pattern):
+    """In what has been written since."""
+    with job.changed:
+        assert job.changed.wait_for(lambda: re.search(pattern, job.text[begin:]), TIMEOUT), job.text
+
+
+def strike(standing, sign, variable, *values):
+    for value in values:
+        found = [pid for pid in processes(standing, variable, value) if words_of(pid)[1:2] == [str(PROGRAM)]]
+        assert found, (variable, value)
+        for pid in found:
+            os.kill(pid, sign)
+
+
+@each
+def test_a_worker_that_is_killed_ends_the_job(start, standing, time):
+    job = start(*TWO_HOSTS)
+    job.await_text("worker 1 step 20 ")
+    strike(standing, signal.SIGKILL, "HVD_RANK", 1)
+    assert job.await_end() == 128 + 9
+    assert "hvdrun: rank 1 on h2 failed first: killed by SIGKILL" in job.text, job.text
+
+
+@each
+def test_a_server_that_is_killed_without_a_copy_fails_the_workers(start, standing, time):
+    job = start(*TWO_HOSTS)
+    job.await_text("worker 0 step 20 ")
+    strike(standing, signal.SIGKILL, "HVD_SERVER", 1)
+    assert job.await_end() == 3
+    assert re.search(r"server 1 on h2 \(pid \d+\) was killed by SIGKILL; it is started again\n", job.text), job.text
+    assert "failed: parameter server 1 was started again and has lost its rows" in job.text, job.text
+
+
+@pytest.mark.long
+def test_a_server_that_is_killed_with_its_copy_takes_the_rows_with_it(start, standing):
+    job = start(*TWO_HOSTS, *COPIES, "-x", "HVD_START_TIMEOUT=15")
+    job.await_text(r"worker 0 step \d+ copies \[2, 2\]")
+    strike(standing, signal.SIGKILL, "HVD_SERVER", 0, 1)
+    assert job.await_end() == 3
+    assert re.search(r"worker \d failed: parameter server \d ", job.text), job.text
+
+
+@each
+def test_a_host_that_is_killed_with_its_server_ends_the_job(start, standing, time):
+    job = start(*TWO_HOSTS, *COPIES)
+    job.await_text("worker 1 step 20 ")
+    os.kill(max(agents_on(standing, "h2")), signal.SIGKILL)
+    assert job.await_end() == 1
+    assert "hvdrun: host h2 (rank 1, server 1) is lost: the connection broke off" in job.text, job.text
+
+
+@each
+def test_a_host_that_is_cut_off_with_its_server_ends_the_job(start, standing, time):
+    job = start(*TWO_HOSTS, *COPIES)
+    job.await_text("worker 1 step 20 ")
+    standing.cut("h2")
+    assert job.await_end() == 1
+    assert "hvdrun: host h2 (rank 1, server 1) is lost: nothing was heard of it for 1.5 s" in job.text, job.text
+
+
+@each
+def test_an_elastic_job_goes_on_without_a_host_and_starts_its_server_on_another(start, standing, time):
+    options = ["-H", "h1:1,h2:1,h3:1", "-np", 3, "--min-np", 2, "--servers", 2, *COPIES, "-x", "HVD_START_TIMEOUT=60"]
+    job = start("--verbose", *options)
+    job.await_text(r"worker 0 step \d+ copies \[2, 2\]")
+    standing.cut("h2")
+    job.await_text(r"hvdrun: server 1 is lost with host h2: nothing was heard of it for 1.5 s")
+    lost_at = len(job.text)
+    await_more(job, lost_at, r"hvdrun: server 1 on h[13] is process \d+\n")
+    await_more(job, lost_at, r"(?s)worker (\d) step \d+ copies \[2, 2\].*worker (?!\1)\d step \d+ copies \[2, 2\]")
+    assert "failed:" not in job.text, job.text
+
+
+@each
+def test_a_worker_that_hears_nothing_of_a_server_gives_up(start, standing, time):
+    """The last test, because the two hosts stay parted."""
+    job = start("-H", "h1:1,h2:1", "-np", 1, "--servers", 2, "-x", "HVD_START_TIMEOUT=8")
+    job.await_text("worker 0 step 20 ")
+    assert standing.run(standing.netlab, "part", "h1", "h2").returncode == 0
+    assert job.await_end() == 3
+    assert "worker 0 failed: parameter server 1 cannot be reached" in job.text, job.text
+    assert "hvdrun: rank 0 on h1 failed: exit code 3" in job.text, job.text
