@@ -355,8 +355,9 @@ HVD_API void hvd_work_free(hvd_work* work);
  * thread's next call of this function. */
 HVD_API hvd_status hvd_get_algorithm_table(const char** text);
 
-/* Returns the metrics of this rank since hvd_init(); docs/metrics.md lists the names. Counts and seconds only increase.
- * The list is valid until the calling thread's next call of this function. Names are stable; new ones may be added. */
+/* Returns the metrics of this rank since hvd_init(), or of this parameter server while it serves; docs/metrics.md lists
+ * the names, and which are present values. Counts and seconds only increase. The list is valid until the calling
+ * thread's next call of this function. Names are stable; new ones may be added. */
 typedef struct hvd_metric {
   const char* name;
   double value;

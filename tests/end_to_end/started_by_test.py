@@ -127,7 +127,8 @@ def test_tf_config_starts_a_job_twice_and_an_evaluator_is_alone(tf_config):
     assert outputs[0].count("rank 0 of 2: 3.0") == 2
     assert outputs[1].count("rank 1 of 2: 3.0") == 2
     assert outputs[2].count("rank 0 of 1: 1.0") == 2
-    assert "without a secret of the job" in outputs[3] and "set HVD_JOB_KEY to it in all processes" in outputs[3]
+    message = "started by TF_CONFIG as parameter server 0 of 1, without a secret of the job"
+    assert message in outputs[3] and "set HVD_JOB_KEY to it in all processes" in outputs[3], outputs[3]
 
 
 def test_a_server_of_tf_config_ends_with_its_job(tf_config):
