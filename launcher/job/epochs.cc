@@ -71,9 +71,9 @@ void Epochs::process_not_started(int process, const std::string& cause) {
   perform();
 }
 
-void Epochs::host_lost(const std::string& host, const std::string& cause) {
+void Epochs::host_lost(const std::string& host, const std::string& cause, bool had_ranks) {
   if (over()) return;
-  note(cause);
+  if (had_ranks) note(cause);
   membership_.host_lost(host, cause, Clock::now());
   perform();
 }

@@ -34,7 +34,8 @@ class Epochs {
   // A process has ended, as `end` says; `host`: its name, if the job has several.
   void process_ended(int process, const std::string& host, const RankEnd& end);
   void process_not_started(int process, const std::string& cause);
-  void host_lost(const std::string& host, const std::string& cause);
+  // `had_ranks`: some ran there, so that the loss is a cause of the next epoch.
+  void host_lost(const std::string& host, const std::string& cause, bool had_ranks);
   // The host is about to be taken away: its processes leave at the next step boundary.
   void host_preempted(const std::string& host);
   // The job is about to be taken away: it ends at the next step boundary.

@@ -327,17 +327,21 @@ void Job::host_lost(int host, const std::string& cause) {
   const LostHost lost{
       .name = hosts_.plans[static_cast<std::size_t>(host)].name, .ranks = ranks, .servers = servers, .cause = cause};
   if (epochs_ && !epochs_->over()) {
+    bool had_ranks = false;
     for (const int rank : ranks) {
-      if (!end_.ends()[static_cast<std::size_t>(rank)]) end_.process_ended(rank, {.status = {}, .lost = true});
+      if (end_.ends()[static_cast<std::size_t>(rank)]) continue;
+      end_.process_ended(rank, {.status = {}, .lost = true});
+      had_ranks = true;
     }
     hosts_.plans[static_cast<std::size_t>(host)].ranks.clear();
     hosts_.plans[static_cast<std::size_t>(host)].servers.clear();
     nothing_left(host);
+    if (!had_ranks) complaint("host " + lost.name + " is lost, and had no ranks: " + cause);
     for (const int server : servers) {
       output_.say("server " + std::to_string(server) + " is lost with host " + lost.name + ": " + cause);
     }
     server_places_.host_lost(lost.name, Clock::now());
-    epochs_->host_lost(lost.name, "host " + lost.name + " is lost: " + cause);
+    epochs_->host_lost(lost.name, "host " + lost.name + " is lost: " + cause, had_ranks);
     return start_due_servers();
   }
   end_.host_lost(lost, Clock::now());

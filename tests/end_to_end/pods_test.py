@@ -86,6 +86,7 @@ def test_an_elastic_job_watches_and_asks_for_pods(api, agents):
     agents.end(second)
     api.delete_pod(second)
     api.remove_pod(second)
+    job.await_text(rf"hvdrun: host {second} is lost, and had no ranks: it was preempted\n")
     assert "failed" not in job.text, job.text
     assert job.finish() == 0, job.text
     check_no_step_is_lost(job.text)
