@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Union
 
+from hvd.exceptions import HorovodInternalError
 from hvd.spark import channel
 
 _WANT, _START, _FAILED, _CLOSE = range(4)  # between a rank and the driver
@@ -191,8 +192,9 @@ class _Progress:
     is_fed: bool = False  # by a task that is connected now
 
 
-class FeedError(RuntimeError):
-    """The rows do not come any more: the Spark job that makes them has failed, or the driver is gone."""
+class FeedError(HorovodInternalError):
+    """The rows do not come any more: the Spark job that makes them has failed, or the driver or another rank is gone.
+    In an elastic job the epoch begins anew, as after other failed operations."""
 
 
 class Receiver:
