@@ -51,7 +51,7 @@ struct TableOptions {
   float a = 0, b = 0;
   bool filled = false;
   std::uint64_t seed = 0;
-  std::string update;  // HVD_PS_CUSTOM: of register_update()
+  std::string update{};  // HVD_PS_CUSTOM: of register_update()
   std::int32_t state = 0;
   std::int32_t max_age = 0;
   std::int32_t cache = 0;

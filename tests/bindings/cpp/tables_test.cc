@@ -1,4 +1,5 @@
 // hvd/ps.hpp where the ranks serve themselves: tables, calls that overlap, errors.
+#include <cstddef>
 #include <cstdint>
 #include <numeric>
 #include <string>
@@ -9,6 +10,16 @@
 #include "tests/support/catch.h"
 
 namespace {
+
+// row -= times * gradient, if that is not negative
+int subtract_times(float* rows, float*, const float* gradients, std::size_t count, std::size_t columns, std::size_t,
+                   float, void* times) {
+  for (std::size_t i = 0; i < count * columns; ++i) {
+    if (gradients[i] < 0) return 1;
+    rows[i] -= *static_cast<const float*>(times) * gradients[i];
+  }
+  return 0;
+}
 
 TEST_CASE("tables of all ranks") {
   const hvd::Session session;
@@ -50,6 +61,20 @@ TEST_CASE("tables of all ranks") {
   dense.pull(after);
   for (std::size_t i = 0; i < values.size(); ++i) CHECK(after[i] == values[i] - 0.5f);
   CHECK(servers.stats().find("0 dense updates 1") != std::string::npos);
+
+  float times = 3;
+  hvd::ps::register_update("times", subtract_times, &times);
+  const hvd::ps::Table own =
+      servers.open({.name = "own", .rule = HVD_PS_CUSTOM, .update = "times", .state = 1, .cache = 1});
+  const std::vector<std::uint64_t> mine = {static_cast<std::uint64_t>(hvd::rank())};
+  const std::vector<float> two(1, 2.0f), negative(1, -1.0f);
+  std::vector<float> row(1);
+  own.push(mine, two);
+  for (int pulls = 0; pulls < 2; ++pulls) own.pull(mine, row);
+  CHECK(row[0] == -6);
+  CHECK(own.cached() == 1);
+  CHECK_THROWS_AS(own.push(mine, negative), hvd::InvalidArgument);
+  CHECK_THROWS_AS(hvd::ps::Servers(), hvd::InvalidArgument);  // one connection at a time
   servers.close();
 }
 
