@@ -4,6 +4,7 @@
 #include <atomic>
 #include <deque>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -18,6 +19,7 @@ namespace hvd {
 
 namespace {
 
+constexpr Duration kSameWait = std::chrono::seconds(1);  // between the end of a wait and its continuation, at most
 constexpr Duration kNap = std::chrono::milliseconds(2);  // a waiting thread then lets others in, and looks at alarms
 
 Bytes bytes_of(const std::string& text) {
@@ -88,8 +90,10 @@ class ParameterClient::State {
   std::vector<std::unique_ptr<RowCache>> caches GUARDED_BY(mutex);  // by table; null: it has none
   std::vector<std::unique_ptr<Link>> links GUARDED_BY(mutex);
   std::uint32_t clock GUARDED_BY(mutex) = 0;
-  Status failure GUARDED_BY(mutex);  // of what nobody waits for
-  Status ended GUARDED_BY(mutex);    // why no further call is possible
+  Status failure GUARDED_BY(mutex);                        // of what nobody waits for
+  Status ended GUARDED_BY(mutex);                          // why no further call is possible
+  TimePoint gave_up GUARDED_BY(mutex){};                   // the last wait that ended without what it was for
+  Deadline stall_due GUARDED_BY(mutex) = Deadline::max();  // of the present wait: when it is told as a stall
 
   std::uint32_t servers() const { return static_cast<std::uint32_t>(worker.options.servers); }
 
@@ -136,25 +140,28 @@ class ParameterClient::State {
   bool run_until(Deadline deadline, const Done& done) EXCLUDES(mutex) {
     AlarmClock alarm(worker.store.alarm());
     MeasuredWait measured(worker.options.metrics.get());
-    const Duration until_stall = worker.options.stall_warning;
-    Deadline late = until_stall > Duration::zero() ? deadline_after(until_stall) : Deadline::max();
-    for (;;) {
+    for (bool begins = true;; begins = false) {
       bool has_waited = false;
       {
         const MutexLock lock(mutex);
         check();
         progress();
-        if (done()) return true;
+        if (done()) {
+          gave_up = {};
+          return true;
+        }
         const TimePoint now = Clock::now();
+        if (begins) begin_wait(now);
         for (const auto& link : links) link->look_for_silence(now);
         Link* const link = awaited();
         if (link != nullptr) measured.is_for(link->server(), now);
         if (now >= deadline) {
           measured.give_up();
+          gave_up = now;
           return false;
         }
-        if (now >= late && link != nullptr) {
-          late = Deadline::max();
+        if (now >= stall_due && link != nullptr) {
+          stall_due = Deadline::max();
           tell_stall(*link);
         }
         if (link != nullptr) {
@@ -165,6 +172,13 @@ class ParameterClient::State {
       while (callers > 0) std::this_thread::yield();
       check_alarm(alarm);
     }
+  }
+
+  // Python waits a tenth of a second at a time: a wait that was given up and goes on at once is the same.
+  void begin_wait(TimePoint now) REQUIRES(mutex) {
+    if (now < gave_up + kSameWait) return;
+    const Duration until_stall = worker.options.stall_warning;
+    stall_due = until_stall > Duration::zero() ? now + until_stall : Deadline::max();
   }
 
   void tell_stall(const Link& link) const {

@@ -82,10 +82,10 @@ class Link {
 
   std::uint32_t min_clock() const { return min_clock_; }
   int shard() const { return shard_; }
-
- private:
   // The server that is tried, or connected: that of the shard's number, or the next one, which has the replica.
   int server() const;
+
+ private:
   std::string name() const;
   void begin_connecting();
   void adopt(ServerAttempt& attempt);
