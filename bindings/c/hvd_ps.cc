@@ -5,14 +5,12 @@
 #include <atomic>
 #include <csignal>
 #include <memory>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "bindings/c/arguments.h"
 #include "bindings/c/instance.h"
-#include "core/base/mutex.h"
 #include "core/base/process.h"
 #include "core/bootstrap/launch_environment.h"
 #include "core/flight/flight_recorder.h"
@@ -137,24 +135,18 @@ TableSpec to_spec(const hvd_ps_table& t) {
 // A process is connected once at a time with the servers of a job, or of its epoch.
 class OnlyConnection {
  public:
-  explicit OnlyConnection(const JobPlace* place) : place_(place) {
-    const MutexLock lock(mutex_);
-    if (!places_.insert(place).second) {
+  explicit OnlyConnection(const JobPlace& place) : is_connected_(place.is_connected) {
+    if (is_connected_->test_and_set()) {
       throw InvalidArgument(
           "this process is connected with the parameter servers already: use that connection, or close it first");
     }
   }
-  ~OnlyConnection() {
-    const MutexLock lock(mutex_);
-    places_.erase(place_);
-  }
+  ~OnlyConnection() { is_connected_->clear(); }
   OnlyConnection(const OnlyConnection&) = delete;
   OnlyConnection& operator=(const OnlyConnection&) = delete;
 
  private:
-  static inline Mutex mutex_;
-  static inline std::set<const JobPlace*> places_ GUARDED_BY(mutex_);
-  const JobPlace* const place_;
+  const std::shared_ptr<std::atomic_flag> is_connected_;
 };
 
 }  // namespace
@@ -162,7 +154,7 @@ class OnlyConnection {
 struct hvd_ps {
   hvd_ps(std::shared_ptr<const JobPlace> place_of_job, const Runtime& runtime)
       : place(std::move(place_of_job)),
-        only(place.get()),
+        only(*place),
         log("rank " + std::to_string(runtime.topology().rank), place->config.diagnosis.log_level),
         metrics(runtime.shared_metrics()) {
     const Topology& topology = runtime.topology();

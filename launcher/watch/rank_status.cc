@@ -164,7 +164,7 @@ constexpr std::pair<const char*, ShardNumber> kShardColumns[] = {
     {"staleness_worst", [](const ShardFacts& shard) { return shard.staleness_worst; }},
     {"queue", [](const ShardFacts& shard) { return shard.queue; }},
     {"waiting", [](const ShardFacts& shard) { return shard.waiting; }},
-    {"slowest", [](const ShardFacts& shard) { return static_cast<std::uint64_t>(shard.slowest + 1); }},  // 0: nobody
+    {"slowest", [](const ShardFacts& shard) { return static_cast<std::uint64_t>(shard.slowest) + 1; }},  // 0: nobody
 };
 
 // A rank without shards is not a server. The line of a server that has not answered, or has no shard, has "-" for them.

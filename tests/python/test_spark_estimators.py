@@ -157,6 +157,7 @@ def test_keras(frame, assembler, tmp_path) -> None:
     assert error(resumed.setOutputCols(["y__output"]).transform(rows)) < 0.5
 
 
+@pytest.mark.long
 def test_lightning(frame, assembler, tmp_path) -> None:
     import lightning
 
@@ -198,6 +199,7 @@ def test_lightning(frame, assembler, tmp_path) -> None:
     assert all(abs(row["a"] - row["a__output"][0]) < 0.5 and len(row["a__output"]) == 2 for row in predictions)
 
 
+@pytest.mark.long
 def test_the_example(session, tmp_path) -> None:
     """Without its own session; a random choice is right once in ten."""
     program = runpy.run_path(str(ROOT / "examples" / "spark" / "estimators.py"))

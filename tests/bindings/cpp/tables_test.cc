@@ -22,6 +22,8 @@ int subtract_times(float* rows, float*, const float* gradients, std::size_t coun
 }
 
 TEST_CASE("tables of all ranks") {
+  float times = 3;
+  hvd::ps::register_update("times", subtract_times, &times);  // before any rank can open the table here
   const hvd::Session session;
   hvd::ps::Servers servers;
   const auto size = static_cast<float>(hvd::size());
@@ -62,8 +64,6 @@ TEST_CASE("tables of all ranks") {
   for (std::size_t i = 0; i < values.size(); ++i) CHECK(after[i] == values[i] - 0.5f);
   CHECK(servers.stats().find("0 dense updates 1") != std::string::npos);
 
-  float times = 3;
-  hvd::ps::register_update("times", subtract_times, &times);
   const hvd::ps::Table own =
       servers.open({.name = "own", .rule = HVD_PS_CUSTOM, .update = "times", .state = 1, .cache = 1});
   const std::vector<std::uint64_t> mine = {static_cast<std::uint64_t>(hvd::rank())};
