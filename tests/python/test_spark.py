@@ -55,10 +55,12 @@ def new_session(master: str) -> SparkSession:
 
 @pytest.fixture(scope="module")
 def session():
+    handler = signal.getsignal(signal.SIGINT)  # which Spark replaces, and leaves so
     session = new_session("local[5, 2]")
     yield session
     if SparkSession.getActiveSession() is not None:
         SparkSession.getActiveSession().stop()
+    signal.signal(signal.SIGINT, handler)
 
 
 # ---- connections
@@ -314,7 +316,10 @@ def test_a_slow_rank_holds_its_tasks_up(session) -> None:
     def read(feed, produced: str) -> int:
         rows = feed.rows()
         next(rows)
-        time.sleep(1)  # as much as can be ahead is made meanwhile
+        deadline = time.monotonic() + LIMIT_S
+        while os.path.getsize(produced) < 64 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.5)  # for what is too much
         ahead = os.path.getsize(produced)
         return ahead + 0 * sum(1 for _ in rows)
 
@@ -379,12 +384,17 @@ def test_a_cluster_trains_and_answers_as_tfclusters_do(session) -> None:
         servers.close()
         return context.job_name, context.task_index, hvd.size(), args, count, total
 
+    def fail(word: str) -> str:
+        raise FileNotFoundError(f"no row for {word}")
+
     context = session.sparkContext
     cluster = hvd.spark.cluster(work, "argument", num_workers=2, num_ps=1, evaluator=True)
     cluster.train(context.parallelize(range(100), 4), num_epochs=2)
     words = context.parallelize([f"word {number}" for number in range(50)], 3)
     answers = cluster.inference(words.filter(lambda word: not word.endswith("3")))
     assert answers.collect() == [f"WORD {number}" for number in range(50) if number % 10 != 3]
+    with pytest.raises(Exception, match="no row for word 0"):
+        cluster.inference(words.map(fail)).collect()
     chief, worker, evaluator = cluster.shutdown(timeout=LIMIT_S)
     assert chief[:4] == ("chief", 0, 2, "argument") and worker[:4] == ("worker", 0, 2, "argument")
     assert evaluator == "evaluated"

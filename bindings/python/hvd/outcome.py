@@ -20,7 +20,8 @@ class Failure:
     traceback: str
     exception: bytes | None  # by cloudpickle; None: it cannot be pickled
     is_consequence: bool  # an operation failed, as it does because of another rank
-    time: float  # time.monotonic(), which only processes of one host can compare
+    is_peers: bool  # so it did in a collective: what hvd itself raises there, and not on behalf of an engine
+    time: float  # time.monotonic(): processes of one host alone can compare it
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ class Outcome:
             pickled = cloudpickle.dumps(error)
         except Exception:
             text += f"\n(a {type(error).__name__} that cannot be pickled)"
-        return Outcome(None, Failure(text, pickled, _is_consequence(error), moment))
+        return Outcome(
+            None, Failure(text, pickled, _is_consequence(error), type(error) is HorovodInternalError, moment)
+        )
 
     def value(self, rank: int) -> Any:
         """What the function returned. RankFailedError if that cannot be unpickled here."""
@@ -66,7 +69,7 @@ def _is_consequence(error: BaseException) -> bool:
 
 def first_to_fail(failures: Iterable[tuple[int, Failure]]) -> int:
     """The number of the rank, or process, that is to blame, as far as they know it themselves."""
-    return min(failures, key=lambda item: (item[1].is_consequence, item[1].time))[0]
+    return min(failures, key=lambda item: (item[1].is_consequence, item[1].is_peers, item[1].time))[0]
 
 
 def raise_failure(found: Failure, name: str, rank: int | None) -> NoReturn:

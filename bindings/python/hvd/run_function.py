@@ -6,6 +6,7 @@ calls the function, and leaves behind what came of it. Nothing else passes betwe
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import re
@@ -154,10 +155,12 @@ def run_to_its_end(
 
 
 def _forward(source: IO[str], target: TextIO, last_lines: deque[str]) -> None:
+    """To its end, though the target be closed or full: hvdrun would wait for whoever reads its pipe no longer."""
     for line in source:
         last_lines.append(line.rstrip("\n"))
-        target.write(line)
-        target.flush()
+        with contextlib.suppress(OSError, ValueError):
+            target.write(line)
+            target.flush()
 
 
 def _end(process: subprocess.Popen[str]) -> None:

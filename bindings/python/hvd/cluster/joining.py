@@ -94,7 +94,8 @@ def results(outcomes: Mapping[int, Outcome], size: int, lost: Mapping[int, str] 
     """What the function returned, by rank.
 
     Args:
-        outcomes: by rank, of the ranks that have one.
+        outcomes: by rank, of the ranks that have one, in the order in which they came: of several that failed by
+            themselves the first is to blame.
         lost: ranks whose process is known to have died, and how ("was killed by SIGKILL"). They are to blame before
             those whose function failed, for that is what their death does.
 
@@ -110,7 +111,7 @@ def results(outcomes: Mapping[int, Outcome], size: int, lost: Mapping[int, str] 
         rank = min(lost)
         raise RankFailedError(f"rank {rank} of {size} {lost[rank]}", rank)
     if failures:
-        rank = first_to_fail(failures.items())
+        rank = next(iter(own)) if own else first_to_fail(failures.items())
         raise_failure(failures[rank], f"rank {rank} of {size}", rank)
     missing = [rank for rank in range(size) if rank not in outcomes]
     if missing:

@@ -210,7 +210,10 @@ def _told_of_places(folder: Path, places: Places) -> Iterator[None]:
 
     def look() -> None:
         while not ended.wait(_LOOK_S):
-            write()
+            try:
+                write()
+            except Exception as error:  # the engine may know again at the next look
+                print(f"hvd: the engine's places are not known at the moment: {error}", file=sys.stderr)
 
     write()
     looking = threading.Thread(target=look, name="hvd-places", daemon=True)

@@ -15,6 +15,7 @@ import secrets
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ _PROOF_BYTES = 32
 _HANDSHAKE_S = 10.0
 _MOST_HANDSHAKES = 64  # at once; further connections are closed
 _LONGEST_FRAME = 1 << 31
+_ACCEPT_NAP_S = 0.1  # where no connection can be accepted
 _MOST_PARTS = 512  # of a system call; the system's limit is 1024
 
 
@@ -142,8 +144,11 @@ class Listener:
         while True:
             try:
                 sock, _ = self._socket.accept()
-            except OSError:  # closed
-                return
+            except OSError:
+                if self._socket.fileno() < 0:
+                    return
+                time.sleep(_ACCEPT_NAP_S)  # no descriptors are left, for instance
+                continue
             if self._handshakes.acquire(blocking=False):
                 threading.Thread(target=self._meet, args=(sock,), name="hvd-connection", daemon=True).start()
             else:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO, TypeVar
 
 from hvd.cluster import Place, PlaceAddress, PlacesJob, Ticket
+from hvd.exceptions import RankFailedError
 from hvd.spark import channel, engine, feeds, run_function
 
 T = TypeVar("T")
@@ -75,7 +76,10 @@ def run_elastic(
     timeout_s = run_function.start_timeout_s(start_timeout)
     job = PlacesJob(fn, args, kwargs)
     with _kept_places(spark, job.ticket, most) as places:
-        if (found := places.wait_for(size, timeout_s)) < size:
+        found = places.wait_for(size, timeout_s)
+        if places.failure:
+            raise RankFailedError(f"the Spark job that keeps places for the ranks has failed: {places.failure}")
+        if found < size:
             raise TimeoutError(
                 f"{found} of {size} tasks have started in {timeout_s:g} s: there are too few slots, or other jobs hold "
                 "them (start_timeout, HOROVOD_SPARK_START_TIMEOUT)"
@@ -110,8 +114,10 @@ def _kept_places(spark: engine.Classic, ticket: Ticket, count: int) -> Iterator[
     tasks = spark.context.parallelize(range(count), count).mapPartitions(task)
 
     def keep() -> None:
-        with contextlib.suppress(engine.StageError):  # its places are gone, which hvdrun notices
+        try:
             job.run(tasks.collect, "hvd.spark.run_elastic")
+        except engine.StageError as error:  # later on its places are gone, which hvdrun notices
+            places.fail(str(error))
 
     keeping = threading.Thread(target=keep, name="hvd-places", daemon=True)
     keeping.start()
@@ -139,6 +145,7 @@ class _KeptPlaces:
         self.key = channel.new_key()
         self._kept: list[_Kept] = []
         self._job_has_ended = threading.Event()
+        self.failure = ""  # of the Spark job
         self._changed = threading.Condition()
         self._listener = channel.Listener(self.key, self._serve)
         self.port = self._listener.port
@@ -146,8 +153,14 @@ class _KeptPlaces:
     def wait_for(self, count: int, timeout_s: float) -> int:
         """Until there are so many; returns how many there are."""
         with self._changed:
-            self._changed.wait_for(lambda: len(self._usable()) >= count, timeout_s)
+            self._changed.wait_for(lambda: len(self._usable()) >= count or self.failure, timeout_s)
             return len(self._usable())
+
+    def fail(self, cause: str) -> None:
+        """The Spark job has failed: no further place will come."""
+        with self._changed:
+            self.failure = cause
+            self._changed.notify_all()
 
     def addresses(self) -> Sequence[PlaceAddress]:
         with self._changed:

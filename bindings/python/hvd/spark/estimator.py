@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -78,7 +79,7 @@ class HvdEstimator(Estimator[Any], EstimatorParams):
         uneven = "repeat" if rows < size * self.getBatchSize() else self._uneven
         work = Work(
             store=self.getStore(),
-            run_id=self.getRunId() or f"{self._prefix}_{int(time.time())}",
+            run_id=self.getRunId() or f"{self._prefix}_{int(time.time())}_{uuid.uuid4().hex[:8]}",
             train_path=train_path,
             val_path=val_path,
             features=self.getFeatureCols(),

@@ -125,12 +125,16 @@ def infer_partition(link: Link, partition: int, blocks: Iterator[Parts]) -> Iter
     """Sends blocks, and yields pickled lists of results, in the order of the rows, while they come."""
     rank = partition % len(link.addresses)
     connection = channel.connect(link.addresses[rank], link.key, f"rank {rank}")
+    failures: list[BaseException] = []
 
     def send() -> None:
-        with contextlib.suppress(OSError):  # the receiver has it, too
+        try:
             for block in blocks:
                 connection.send(_BLOCK, *_framed(block))
             connection.send(_END)
+        except BaseException as error:  # of the rows, or of the connection, which the receiver has, too
+            failures.append(error)
+            connection.close()
 
     try:
         connection.send(_BEGIN, json.dumps({"epoch": -1, "partition": partition}).encode())
@@ -140,7 +144,9 @@ def infer_partition(link: Link, partition: int, blocks: Iterator[Parts]) -> Iter
         while (frame := connection.receive()).kind == _RESULTS:
             yield bytes(frame.data)
         sender.join()
-    except ConnectionError as error:
+    except OSError as error:
+        if failures and not isinstance(failures[0], ConnectionError):
+            raise failures[0] from None
         raise ConnectionError(f"rank {rank} was lost while it was fed partition {partition}: {error}") from None
     finally:
         connection.close()

@@ -71,7 +71,7 @@ class Console:
     def wait_for_start(self, timeout_s: float) -> int:
         """Until all ranks have started; returns how many have."""
         with self._changed:
-            self._changed.wait_for(lambda: len(self._ranks) == self._size or self.failures, timeout_s)
+            self._changed.wait_for(lambda: len(self._ranks) == self._size or self.failures or self._size < 0, timeout_s)
             return len(self._ranks)
 
     def wait_for_failure(self) -> bool:

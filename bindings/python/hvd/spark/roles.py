@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 import cloudpickle
 
+from hvd import basics
 from hvd.exceptions import RankFailedError
 from hvd.outcome import Outcome
 from hvd.spark import blocks, channel, engine, feeding, feeds, output, run_function
@@ -31,6 +32,7 @@ from hvd.spark import blocks, channel, engine, feeding, feeds, output, run_funct
 InputMode = Literal["spark", "files"]
 
 _END_S = 3600.0
+_EXIT_S = 10.0  # of a role's process, once its outcome is there
 _LATE_S = 15.0  # until the stage of a worker that was lost has ended
 
 
@@ -275,6 +277,8 @@ def _in_a_process(call: bytes, env: Mapping[str, str], name: str) -> Outcome:
             process.stdin.flush()
         with open(read_end, "rb") as pipe:
             data = pipe.read()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_EXIT_S)
     finally:
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
@@ -306,6 +310,7 @@ def serve(result: int) -> None:
         # hvd.init() in a server ends so, once the workers are done.
         has_served = is_server and isinstance(error, SystemExit) and error.code in (0, None)
         outcome = Outcome.of_result(None) if has_served else Outcome.of_failure(error)
+    basics.shutdown()  # before the task can end, and this process with it
     with open(result, "wb") as pipe:
         pipe.write(pickle.dumps(outcome))
 

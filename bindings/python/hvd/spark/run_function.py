@@ -13,7 +13,7 @@ from typing import Any, TextIO, TypeVar
 import cloudpickle
 
 from hvd import cluster
-from hvd.exceptions import RankFailedError
+from hvd.exceptions import InitError, RankFailedError
 from hvd.outcome import Outcome
 from hvd.spark import engine, feeding, output
 
@@ -105,6 +105,7 @@ def run_stage(
         outcomes = {rank: pickle.loads(data) for rank, data in job.run(spark.stage(task, size), "hvd.spark.run")}
         if console is not None:
             console.wait_for_ends(_LAST_LINES_S)
+            outcomes = {rank: outcomes[rank] for rank in [*console.failures, *outcomes]}
     except engine.StageError as error:
         failures = {} if console is None else dict(console.failures)
         outcomes = {rank: pickle.loads(data) for rank, data in failures.items()}
@@ -207,7 +208,7 @@ class _Word:
         self._is_due = False
         texts = self._place.gather("" if word is None else word.hex())
         if "-" in texts:
-            raise RuntimeError("another rank failed before it could join")
+            raise InitError("another rank failed before it could join")
         return bytes.fromhex(texts[0])
 
     def give_up(self) -> None:

@@ -54,7 +54,7 @@ class Watch:
     Args:
         api: The server.
         selector: Labels of the pods.
-        changed: Called with the pods at first, and after each change.
+        changed: Called with the pods at first, after each change, and once in a while.
         say: Called with a line about what has failed, once for each cause.
     """
 
@@ -99,11 +99,9 @@ class Watch:
         self._version = pod["metadata"]["resourceVersion"]
         self._said = ""
         self._pause = FIRST_PAUSE_S
-        if event["type"] == "BOOKMARK":
-            return
         if event["type"] == "DELETED":
             self._pods.pop(pod["metadata"]["uid"], None)
-        else:
+        elif event["type"] != "BOOKMARK":  # which comes once a minute: what has failed is tried again then
             self._pods[pod["metadata"]["uid"]] = pod
         self._changed(self._pods.values())
 
@@ -160,38 +158,47 @@ class Workers:
         self._slots = slots
         self._say = say
         self._asked = False
+        self._said = ""
 
     def take(self, pods: Iterable[Object]) -> None:
-        """Asks once. Pods for which there is no room yet come when there is."""
+        """Asks until the server has agreed once. Pods for which there is no room yet come when there is."""
         if self._asked:
             return
         for pod in pods:
             owners = pod["metadata"].get("ownerReferences") or ()
             self._name = self._name or next((owner["name"] for owner in owners if owner["kind"] == "Job"), "")
         if self._name:
-            self._asked = True
-            self._ask()
+            self._asked = self._ask()
 
     def end(self) -> None:
         """hvdrun has ended: its pods are not needed any more."""
         if self._asked:
             self._change({"suspend": True})
 
-    def _ask(self) -> None:
+    def _ask(self) -> bool:
         try:
             spec = self._api.job(self._name)["spec"]
         except ApiError as error:
-            return self._say(f"Job {self._name} cannot be read, so no pods are asked for: {error}")
+            self._complain(f"Job {self._name} cannot be read, so no pods are asked for: {error}")
+            return False
         present = spec.get("parallelism", 1)
         wanted = max(present, -(-self._most // (self._slots or slots_of(spec["template"]))))
         if spec.get("suspend") or wanted != present:
-            self._change({"parallelism": wanted, "completions": wanted, "suspend": False})
+            return self._change({"parallelism": wanted, "completions": wanted, "suspend": False})
+        return True
 
-    def _change(self, spec: Object) -> None:
+    def _change(self, spec: Object) -> bool:
         try:
             self._api.change_job(self._name, spec)
         except ApiError as error:
-            self._say(f"Job {self._name} cannot be changed, so its pods stay as they are: {error}")
+            self._complain(f"Job {self._name} cannot be changed, so its pods stay as they are: {error}")
+            return False
+        return True
+
+    def _complain(self, text: str) -> None:
+        if text != self._said:
+            self._say(text)
+        self._said = text
 
 
 def _say(text: str) -> None:
