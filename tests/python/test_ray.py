@@ -327,7 +327,7 @@ def run_program(*arguments: str) -> str:
 
 def test_the_job_of_the_page():
     page = (ROOT / "docs" / "ray.md").read_text()
-    code, output = re.search(r"## RayExecutor\n\n```python\n(.*?)```\n\n```\n(.*?)```", page, re.DOTALL).groups()
+    code, output = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", page, re.DOTALL).groups()
     assert run_program("-c", code) == output
 
 
