@@ -95,16 +95,18 @@ def run_epoch(spark: engine.Classic, job: engine.Job, source: blocks.Source, coo
     partitions, send = job.run(lambda: source.prepare(link), "hvd.spark: preparing rows")
     if partitions < ranks:
         raise ValueError(f"{partitions} partitions do not feed {ranks} ranks: repartition({ranks}) or more")
-    _require_free_slot(spark)
+    _require_free_slot(spark, ranks)
     coordinator.start(link.epoch, partitions)
     job.run(send, "hvd.spark: feeding rows")
 
 
-def _require_free_slot(spark: engine.Classic) -> None:
+def _require_free_slot(spark: engine.Classic, ranks: int) -> None:
+    """Besides those of the ranks, which Spark's own count may not have yet."""
     tracker, ends_at = spark.context.statusTracker(), time.monotonic() + _SLOT_S
     while True:
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        busy, slots = sum(stage.numActiveTasks for stage in stages if stage is not None), spark.slots()
+        active = sum(stage.numActiveTasks for stage in stages if stage is not None)
+        busy, slots = max(active, ranks), spark.slots()
         if busy < slots:
             return
         if time.monotonic() > ends_at:
