@@ -43,9 +43,14 @@ def cpu_s() -> float:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
-    """Has each test's CPU time stand in the JUnit file, for the table at the end of a run (summary.py)."""
+    """Has each test's CPU time stand in the JUnit file, for the table at the end of a run (summary.py). Spark and Ray
+    Train take Ctrl-C for themselves and never give it back; the tests that follow have it as it was."""
     item.stash[BEGAN] = cpu_s()
-    return (yield)
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        return (yield)
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 @pytest.hookimpl(tryfirst=True)

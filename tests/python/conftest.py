@@ -159,9 +159,14 @@ def ended_if_it_hangs():
 
 @pytest.fixture(autouse=True)
 def in_step(request: pytest.FixtureRequest):
-    """An initialised runtime for each test, and a new one on all ranks after a test that failed on any."""
+    """An initialised runtime for each test, and a new one on all ranks after a test that failed on any. Outside of a
+    job a test leaves none behind."""
     if reports_dir is None:
         yield
+        basics = sys.modules.get("hvd.basics")
+        if basics is not None and basics.is_initialized():
+            basics.shutdown()
+            pytest.fail("the test has called hvd.init(), and not hvd.shutdown()")
         return
     from hvd import basics, objects
     from hvd.exceptions import HorovodInternalError

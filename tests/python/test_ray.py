@@ -421,9 +421,13 @@ def test_ranks_do_not_wait_for_one_that_fails_before_it_joins(executor):
 
 
 def test_a_result_that_cannot_be_pickled(executor):
+    """And the driver, a rank of another job, is none of those that failed."""
+    hvd.init()
     with pytest.raises(TypeError, match="pickle") as found:
         executor.run(lambda: threading.Lock() if place()[0] == 1 else None)
     assert "rank 1 of 3 failed" in str(found.value.__cause__)
+    assert sum_of_ranks() == 0
+    hvd.shutdown()
     assert executor.run(sum_of_ranks) == [3.0] * SIZE
 
 

@@ -55,12 +55,10 @@ def new_session(master: str) -> SparkSession:
 
 @pytest.fixture(scope="module")
 def session():
-    handler = signal.getsignal(signal.SIGINT)  # which Spark replaces, and leaves so
     session = new_session("local[5, 2]")
     yield session
     if SparkSession.getActiveSession() is not None:
         SparkSession.getActiveSession().stop()
-    signal.signal(signal.SIGINT, handler)
 
 
 # ---- connections

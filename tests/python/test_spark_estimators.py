@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import runpy
-import signal
 import sys
 
 import cloudpickle
@@ -48,12 +47,10 @@ def session():
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",
     }
-    handler = signal.getsignal(signal.SIGINT)  # which Spark replaces, and leaves so
     session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
-    signal.signal(signal.SIGINT, handler)
 
 
 @pytest.fixture(scope="module")

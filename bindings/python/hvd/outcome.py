@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 import cloudpickle
 
-from hvd import failure
 from hvd.exceptions import HorovodInternalError, RankFailedError
 
 
@@ -35,9 +34,8 @@ class Outcome:
 
     @staticmethod
     def of_failure(error: BaseException) -> Outcome:
-        """Called where the exception is handled. Tells the other ranks, if this process is in a job."""
+        """Called where the exception is handled."""
         moment, text = time.monotonic(), traceback.format_exc()
-        failure.tell(error)
         pickled = None
         try:
             pickled = cloudpickle.dumps(error)

@@ -21,7 +21,7 @@ from typing import IO, Any, NamedTuple, TextIO, TypeVar
 
 import cloudpickle
 
-from hvd import _native, basics, installation
+from hvd import _native, basics, failure, installation
 from hvd.exceptions import RankFailedError
 from hvd.outcome import Outcome, first_to_fail, raise_failure
 
@@ -256,6 +256,7 @@ def serve(folder_name: str) -> None:
     except BaseException as error:
         if process is not None and _is_dismissal(error):
             raise
+        failure.tell(error)
         outcome = Outcome.of_failure(error)
     _write_end(folder / f"{_END}.{number}", _End(outcome, _place(number)))
     if outcome.failure is not None:

@@ -67,4 +67,5 @@ class Worker:
         try:
             return getattr(self, method)(*args), None
         except BaseException as error:
+            failure.tell(error)
             return None, Outcome.of_failure(error)

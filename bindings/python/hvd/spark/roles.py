@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import cloudpickle
 
-from hvd import basics
+from hvd import basics, failure
 from hvd.exceptions import RankFailedError
 from hvd.outcome import Outcome
 from hvd.spark import blocks, channel, engine, feeding, feeds, output, run_function
@@ -308,8 +308,11 @@ def serve(result: int) -> None:
         outcome = Outcome.of_result(fn(args, context))
     except BaseException as error:
         # hvd.init() in a server ends so, once the workers are done.
-        has_served = is_server and isinstance(error, SystemExit) and error.code in (0, None)
-        outcome = Outcome.of_result(None) if has_served else Outcome.of_failure(error)
+        if is_server and isinstance(error, SystemExit) and error.code in (0, None):
+            outcome = Outcome.of_result(None)
+        else:
+            failure.tell(error)
+            outcome = Outcome.of_failure(error)
     basics.shutdown()  # before the task can end, and this process with it
     with open(result, "wb") as pipe:
         pipe.write(pickle.dumps(outcome))
