@@ -304,11 +304,9 @@ def test_tensorflow(tmp_path):
 # ---- ranks
 
 
-@pytest.fixture
-def folder(tmp_path_factory):
-    """The same on all ranks."""
-    hvd.init()
-    path = hvd.broadcast_object(tmp_path_factory.mktemp("data"))
+def folder_of_all(path):
+    """Rank 0's, with a Parquet file."""
+    path = hvd.broadcast_object(path)
     if hvd.rank() == 0:
         write_parquet(path)
     hvd.barrier()
@@ -320,7 +318,8 @@ def gathered(mine):
 
 
 @pytest.mark.ranks(2, 4)
-def test_ranks_share_an_epoch(folder, ranks):
+def test_ranks_share_an_epoch(tmp_path, ranks):
+    folder = folder_of_all(tmp_path)
     for uneven in ("repeat", "drop", "join"):
         batches = list(hvd.data.parquet(folder, 4, uneven=uneven))
         sizes = hvd.allgather_object([len(batch["id"]) for batch in batches])
@@ -334,7 +333,8 @@ def test_ranks_share_an_epoch(folder, ranks):
 
 
 @pytest.mark.ranks(2, 4)
-def test_ranks_go_on_with_what_others_left(folder, ranks):
+def test_ranks_go_on_with_what_others_left(tmp_path, ranks):
+    folder = folder_of_all(tmp_path)
     before = hvd.data.parquet(folder, 3)
     with_three = Division([(0, ROWS)], 3, 3, "repeat")
     before.load_state_dict({"epoch": 4, "remaining": with_three.after(5)})
@@ -343,7 +343,8 @@ def test_ranks_go_on_with_what_others_left(folder, ranks):
 
 
 @pytest.mark.ranks(2)
-def test_ranks_that_do_not_agree(folder, ranks):
+def test_ranks_that_do_not_agree(tmp_path, ranks):
+    folder = folder_of_all(tmp_path)
     with pytest.raises(ValueError, match=r"the readers of ranks 0 and 1 differ .*seed"):
         list(hvd.data.parquet(folder, 4, seed=hvd.rank()))
     if hvd.rank() == 0:
