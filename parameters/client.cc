@@ -431,7 +431,6 @@ int ParameterClient::open(const TableSpec& spec, std::uint32_t cache) {
   if (cache > 0 && (spec.dense || spec.consistency == Consistency::synchronous)) {
     throw InvalidArgument("table '" + spec.name + "': only sparse tables that are not synchronous have a cache");
   }
-  check_copies(spec, state_->worker.options.copies);
   const MutexLock opening(state_->opening);
   {
     const CallerLock lock(state_->mutex, state_->callers);

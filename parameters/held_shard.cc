@@ -27,9 +27,10 @@ HeldShard::HeldShard(std::uint32_t number, Role role, const ServerOptions& optio
       store_(store),
       key_(key),
       log_(log),
-      shard_(number, static_cast<std::uint32_t>(options.servers), role == Role::primary ? options.memory : 0,
-             job_number(key), options.copies),
-      role_(role) {}
+      shard_(number, static_cast<std::uint32_t>(options.servers), options.memory, job_number(key), options.copies),
+      role_(role) {
+  if (role != Role::primary) shard_.follow();
+}
 
 // ---- The primary
 
@@ -106,9 +107,11 @@ std::optional<PsAnswer> HeldShard::apply(const PsRequest& request, std::span<con
   try {
     const PsAnswer result = shard_.apply(request, payload, answer);
     replication_->forward();
+    replication_->forward(shard_.take_evicted());
     return result;
   } catch (...) {
     replication_->cancel();
+    replication_->forward(shard_.take_evicted());  // what is refused may have made room before
     throw;
   }
 }
@@ -160,7 +163,7 @@ bool HeldShard::take_over() {
   }
   log_.warning("goes on with shard " + std::to_string(number()) + ", whose server is lost");
   role_ = Role::primary;
-  shard_.limit_memory(options_.memory);
+  shard_.lead();
   replicate();
   return true;
 }

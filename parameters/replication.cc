@@ -17,6 +17,7 @@ constexpr Duration kAttemptTime = std::chrono::seconds(1);
 constexpr Duration kPlaceTime = std::chrono::seconds(1);     // from a server's number to its address in the store
 constexpr std::size_t kStateBytes = std::size_t{128} << 10;  // in a request
 constexpr std::size_t kMaxParts = 4;                         // of the state, under way
+constexpr std::size_t kEvictedRows = kStateBytes / sizeof(std::uint64_t);  // in a request
 
 }  // namespace
 
@@ -67,7 +68,7 @@ bool Replication::progress(const ShardGeneration& generation) {
     if (broken_) throw PeerLost(*broken_);
     if (pipe_) {
       pipe_->look_for_silence(Clock::now());
-      send_state(generation);
+      if (send_evicted()) send_state(generation);
       pipe_->flush();
       take_answers();
     }
@@ -81,6 +82,7 @@ bool Replication::progress(const ShardGeneration& generation) {
     part_sent_ = prepared_ = 0;
     answered_ = sent_;  // no answer comes any more
     state_sent_.clear();
+    evicted_.clear();
     broken_.reset();
     if (error.code() == StatusCode::aborted) is_refused_ = true;
     if (was_in_step || is_refused_) throw PeerLost("parameter server " + std::to_string(peer_) + ": " + error.what());
@@ -93,6 +95,7 @@ void Replication::begin_anew() {
   in_step_ = false;
   if (!pipe_) return;
   position_.emplace();
+  evicted_.clear();
   part_.clear();
   part_sent_ = 0;
 }
@@ -149,9 +152,30 @@ bool Replication::send(const PsRequest& request, std::span<const std::byte> payl
 
 // A part of the state that was read before the request goes first: it has older rows.
 bool Replication::prepare(const PsRequest& request, std::span<const std::byte> payload) {
-  if (!pipe_ || (position_ && !position_->begun)) return true;  // what is to be sent will have it
-  if (part_sent_ < part_.size()) return false;
+  if (!pipe_ || is_state_to_begin()) return true;  // what is to be sent will have it
+  if (part_sent_ < part_.size() || !send_evicted()) return false;
   return write(request, payload);
+}
+
+void Replication::forward(const std::vector<Shard::Evicted>& evicted) {
+  if (!pipe_ || is_state_to_begin()) return;  // what is to be sent will not have them
+  for (const auto& [table, keys] : evicted) {
+    for (auto first = keys.begin(); first != keys.end();) {
+      const auto end = first + std::min<std::ptrdiff_t>(kEvictedRows, keys.end() - first);
+      evicted_.push_back({table, {first, end}});
+      first = end;
+    }
+  }
+}
+
+// False: there is no room yet for all.
+bool Replication::send_evicted() {
+  for (; !evicted_.empty(); evicted_.pop_front()) {
+    const auto& [table, keys] = evicted_.front();
+    const PsRequest request{.op = PsOp::evicted, .table = table, .rows = static_cast<std::uint32_t>(keys.size())};
+    if (!send(request, std::as_bytes(std::span(keys)))) return false;
+  }
+  return true;
 }
 
 void Replication::forward() {

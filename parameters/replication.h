@@ -55,11 +55,13 @@ class Replication {
   bool prepare(const PsRequest& request, std::span<const std::byte> payload);
   void forward();
   void cancel();
+  // Behind the request in progress, and before the next one: rows that it has made the shard evict.
+  void forward(const std::vector<Shard::Evicted>& evicted);
 
   // Answers to requests that were forwarded before wait until replicated() has reached forwarded(), if the replica is
   // in step.
   bool is_in_step() const { return in_step_; }
-  std::uint64_t forwarded() const { return sent_; }
+  std::uint64_t forwarded() const { return sent_ + evicted_.size(); }
   std::uint64_t replicated() const { return answered_; }
 
   // Sends the whole state again, which has changed otherwise than by requests.
@@ -67,7 +69,9 @@ class Replication {
 
  private:
   void look_for_peer();
+  bool is_state_to_begin() const { return position_ && !position_->begun; }
   void send_state(const ShardGeneration& generation);
+  bool send_evicted();
   bool write(const PsRequest& request, std::span<const std::byte> payload);
   bool send(const PsRequest& request, std::span<const std::byte> payload);
   void take_answers();
@@ -84,6 +88,7 @@ class Replication {
   std::optional<Shard::Position> position_{};  // of the state that is being sent
   Bytes part_;                                 // of it
   std::size_t part_sent_ = 0;
+  std::deque<Shard::Evicted> evicted_{};  // that are to be sent, a request each
   std::size_t prepared_ = 0;              // bytes of a frame; 0: none
   std::deque<std::uint64_t> state_sent_;  // of the parts that have no answer, sent_ before them
   TimePoint attempt_ends_{};

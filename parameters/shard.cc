@@ -174,6 +174,10 @@ PsAnswer Shard::apply(const PsRequest& request, std::span<const std::byte> paylo
     apply_refusal(request, payload);
     return result;
   }
+  if (request.op == PsOp::evicted) {
+    remove_evicted(request, payload);
+    return result;
+  }
   Worker& worker = worker_of(request);
   const bool is_new = !is_numbered(request.op) || request.sequence > worker.applied;
   if (!is_new) throw_if_refused(worker, request);
@@ -219,6 +223,13 @@ void Shard::apply_refusal(const PsRequest& request, std::span<const std::byte> w
   worker.refusals.push_back(
       {.sequence = request.sequence, .why = {reinterpret_cast<const char*>(why.data()), why.size()}});
   if (worker.refusals.size() > kMaxPsUnanswered) worker.refusals.pop_front();
+}
+
+void Shard::remove_evicted(const PsRequest& request, std::span<const std::byte> keys) {
+  require_payload(keys.size() == std::size_t{request.rows} * sizeof(std::uint64_t));
+  Table& table = table_of(request);
+  for (std::size_t i = 0; i < request.rows; ++i) table.rows.remove(key_at(keys, i));
+  table.evicted += request.rows;
 }
 
 void Shard::throw_if_refused(const Worker& worker, const PsRequest& request) {
@@ -277,7 +288,6 @@ PsAnswer Shard::open_table(const PsRequest& request, std::span<const std::byte> 
   ByteReader reader(payload);
   TableSpec spec = read_table_spec(reader);
   reader.expect_end();
-  check_copies(spec, copies_);
   const std::size_t number = find_or_add(std::move(spec));
   return {
       .sequence = request.sequence, .version = tables_[number]->version, .rows = static_cast<std::uint32_t>(number)};
@@ -343,7 +353,7 @@ void Shard::push(Table& table, const PsRequest& request, std::span<const std::by
 // changed, if there is no such row, or no room for all of them and `more_bytes`.
 bool Shard::make_rows(Table& table, std::span<const std::uint64_t> keys, std::size_t more_bytes) {
   const TableSpec& spec = table.spec;
-  const bool is_limited = !spec.dense && spec.rows > 0;
+  const bool is_limited = !spec.dense && spec.rows > 0 && !follows_;
   const std::uint32_t touch = ++table.touch;
   std::size_t missing = 0;
   bool has_duplicates = false;
@@ -473,7 +483,7 @@ std::size_t Shard::bytes() const {
 }
 
 void Shard::check_room(const Table& table, std::size_t new_rows, std::size_t more_bytes) const {
-  if (memory_ == 0) return;
+  if (memory_ == 0 || follows_) return;
   const std::size_t more = table.rows.bytes_of_more(new_rows) + more_bytes;
   if (more == 0 || bytes() + more <= memory_) return;
   throw InvalidArgument("table '" + table.spec.name + "' is full: shard " + std::to_string(number_) + " has " +
@@ -481,6 +491,29 @@ void Shard::check_room(const Table& table, std::size_t new_rows, std::size_t mor
                         " (HVD_SERVER_MEMORY), and needs " + std::to_string(more) + " more for " +
                         std::to_string(new_rows) +
                         " new rows: raise the limit, start more servers, or limit the table's rows");
+}
+
+void Shard::lead() {
+  follows_ = false;
+  for (const auto& table : tables_) table->aged_since = settled_;
+}
+
+std::vector<Shard::Evicted> Shard::take_evicted() {
+  std::vector<Evicted> taken;
+  if (!std::exchange(has_evicted_, false)) return taken;
+  for (std::size_t i = 0; i < tables_.size(); ++i) {
+    std::vector<std::uint64_t>& gone = tables_[i]->gone;
+    if (!gone.empty()) taken.push_back({static_cast<std::uint16_t>(i), std::exchange(gone, {})});
+  }
+  return taken;
+}
+
+void Shard::evict(Table& table, std::uint64_t key) {
+  table.rows.remove(key);
+  ++table.evicted;
+  if (copies_ < 2) return;
+  table.gone.push_back(key);
+  has_evicted_ = true;
 }
 
 // There is a row that the push in progress does not touch.
@@ -495,8 +528,7 @@ void Shard::evict_one(Table& table) {
   };
   for (int i = 0; i < kSampled; ++i) try_row(dice = mix64(dice));
   for (dice %= table.rows.end(); oldest == nullptr; ++dice) try_row(dice);  // the push touches nearly all
-  table.rows.remove(oldest->key);
-  ++table.evicted;
+  evict(table, oldest->key);
 }
 
 // Looks at as many rows as make all of them within max_age clocks: a row goes between that and twice that age.
@@ -506,9 +538,8 @@ void Shard::evict_aged(Table& table, std::uint32_t clocks) {
        --left) {
     if (table.swept >= end) table.swept = 0;
     const RowTable::Row* const row = table.rows.at(table.swept++);
-    if (row == nullptr || settled_ - row->used <= max_age) continue;
-    table.rows.remove(row->key);
-    ++table.evicted;
+    if (row == nullptr || std::min(settled_ - row->used, settled_ - table.aged_since) <= max_age) continue;
+    evict(table, row->key);
   }
 }
 
@@ -540,7 +571,7 @@ void Shard::settle() {
   if (reached <= settled_) return;
   const std::uint32_t clocks = reached - std::exchange(settled_, reached);
   for (const auto& table : tables_) {
-    if (table->spec.max_age > 0) evict_aged(*table, clocks);
+    if (table->spec.max_age > 0 && !follows_) evict_aged(*table, clocks);
     while (!table->pending.empty() && table->pending.begin()->first < reached) {
       settle(*table, table->pending.begin()->first);
     }

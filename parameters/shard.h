@@ -1,9 +1,10 @@
 // One shard of the parameter servers' tables: rows, the workers' clocks, and the last request of each worker that was
 // applied. Pure: requests in, answers out; no sockets, no time. One thread.
 //
-// The order of requests decides everything: a second shard that applies the same requests in the same order has the
-// same bits (a replica). A push that was applied before is answered, and not applied again; one that was refused, and
-// whose refusal was applied (PsOp::refused), is refused again.
+// The order of requests decides everything but which rows go, which depends on pulls, too: a second shard that applies
+// the same requests in the same order, and removes what the first one has evicted, has the same bits (a replica). A
+// push that was applied before is answered, and not applied again; one that was refused, and whose refusal was applied
+// (PsOp::refused), is refused again.
 #pragma once
 
 #include <array>
@@ -43,11 +44,21 @@ class Staleness {
 class Shard {
  public:
   // `memory`: the limit for rows and their indexes, in bytes; 0: none. `job`: the workers of another job's state are
-  // not this one's. `copies`: how many servers have the shard.
+  // not this one's. `copies`: how many servers have the shard; with more than one, what it evicts is kept for
+  // take_evicted().
   Shard(std::uint32_t number, std::uint32_t shards, std::size_t memory, std::uint64_t job = 0, int copies = 1)
       : number_(number), shards_(shards), job_(job), copies_(copies), memory_(memory) {}
 
-  void limit_memory(std::size_t bytes) { memory_ = bytes; }
+  // Another copy decides what there is room for, and which rows go (PsOp::evicted), until this one is to lead.
+  void follow() { follows_ = true; }
+  void lead();
+
+  struct Evicted {
+    std::uint16_t table = 0;
+    std::vector<std::uint64_t> keys{};
+  };
+  // What has gone since the last call.
+  std::vector<Evicted> take_evicted();
 
   std::uint32_t number() const { return number_; }
   std::uint32_t shards() const { return shards_; }
@@ -131,7 +142,9 @@ class Shard {
     std::uint64_t version = 0;  // updates
     std::uint64_t pushes = 0, pulls = 0, evicted = 0;
     std::uint32_t touch = 0;
-    std::size_t swept = 0;  // the number of the row that evict_aged() looks at next
+    std::size_t swept = 0;              // the number of the row that evict_aged() looks at next
+    std::uint32_t aged_since = 0;       // no row counts as older: earlier pulls are unknown here
+    std::vector<std::uint64_t> gone{};  // evicted, for take_evicted()
     Staleness staleness;
     std::vector<std::uint64_t> pulled;  // by worker: version at its last pull, or kNever
     std::map<std::uint32_t, std::map<std::uint32_t, Pending>> pending;  // by clock, by worker
@@ -144,6 +157,7 @@ class Shard {
   std::size_t contributors(const std::map<std::uint32_t, Pending>& by_worker) const;
   std::uint32_t min_clock() const;
   void apply_refusal(const PsRequest& request, std::span<const std::byte> why);
+  void remove_evicted(const PsRequest& request, std::span<const std::byte> keys);
   static void throw_if_refused(const Worker& worker, const PsRequest& request);
   PsAnswer hello(const PsRequest& request, std::span<const std::byte> payload);
   PsAnswer open_table(const PsRequest& request, std::span<const std::byte> payload);
@@ -163,6 +177,7 @@ class Shard {
   std::uint32_t time_of(const Table& table) const;
   bool make_rows(Table& table, std::span<const std::uint64_t> keys, std::size_t more_bytes = 0);
   void check_room(const Table& table, std::size_t new_rows, std::size_t more_bytes = 0) const;
+  void evict(Table& table, std::uint64_t key);
   void evict_one(Table& table);
   void evict_aged(Table& table, std::uint32_t clocks);
   std::size_t bytes() const;
@@ -174,7 +189,9 @@ class Shard {
   const std::uint32_t shards_;
   const std::uint64_t job_;
   const int copies_;
-  std::size_t memory_;
+  const std::size_t memory_;
+  bool follows_ = false;
+  bool has_evicted_ = false;
   bool is_restored_ = false;  // from a state with other workers than those who ask
   std::vector<Worker> workers_;
   std::vector<std::unique_ptr<Table>> tables_;

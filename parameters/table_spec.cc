@@ -47,12 +47,6 @@ void check_table_spec(const TableSpec& spec) {
   require_spec(o.state <= kMaxCustomState, spec, "a row has at most 262144 values of state");
 }
 
-// Which rows go depends on pulls, which only the primary sees.
-void check_copies(const TableSpec& spec, int copies) {
-  require_spec(copies < 2 || spec.dense || (spec.rows == 0 && spec.max_age == 0), spec,
-               "a limit of rows, or of their age, is not supported with two copies of a shard (HVD_SERVER_COPIES)");
-}
-
 void write_table_spec(const TableSpec& spec, ByteWriter& to) {
   const OptimizerSpec& o = spec.optimizer;
   to.put_string(spec.name);

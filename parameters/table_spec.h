@@ -87,8 +87,6 @@ void write_table_spec(const TableSpec& spec, ByteWriter& to);
 TableSpec read_table_spec(ByteReader& from);
 // Throws InvalidArgument that names the field.
 void check_table_spec(const TableSpec& spec);
-// Throws InvalidArgument if shards of so many copies cannot have such a table.
-void check_copies(const TableSpec& spec, int copies);
 
 // Spreads keys evenly (the finaliser of splitmix64: Steele, Lea and Flood, OOPSLA 2014).
 constexpr std::uint64_t mix64(std::uint64_t x) {

@@ -449,6 +449,42 @@ TEST_CASE("with two copies a lost server's rows are there, and a new one gets th
   worker->wait(worker->leave(), deadline_after(kTestTimeout));
 }
 
+TEST_CASE("with two copies both have the rows that are left, whichever went") {
+  const ServerOptions options{.copies = 2};
+  Servers job(2, true, options);
+  const auto worker = job.worker(0, 1, 2);
+  TableSpec limited = sparse("limited", 2), aged = sparse("aged", 2);
+  limited.rows = 30;  // on each server
+  aged.max_age = 2;
+  const int tables[] = {worker->open(limited), worker->open(aged)};
+  std::vector<std::uint64_t> keys(400);
+  std::iota(keys.begin(), keys.end(), std::uint64_t{0});
+  const std::vector<std::uint64_t> read(keys.begin(), keys.begin() + 20);  // are kept by pulls alone
+  std::uint64_t next = read.size();
+  for (int lost = 0; lost < 2; ++lost) {
+    REQUIRE(await_copies(*worker, 2));
+    for (const int table : tables) pushed(*worker, table, read, std::vector<float>(2 * read.size(), 1.0f));
+    for (int i = 0; i < 40; ++i, next = next + 10 < keys.size() ? next + 10 : read.size()) {
+      const std::span<const std::uint64_t> some(keys.data() + next, 10);
+      for (const int table : tables) {
+        pulled(*worker, table, read);
+        pushed(*worker, table, {some.begin(), some.end()}, std::vector<float>(2 * some.size(), 1.0f));
+      }
+      worker->advance_clock();
+    }
+    const auto rows = [&] { return std::pair(pulled(*worker, tables[0], keys), pulled(*worker, tables[1], keys)); };
+    const auto before = rows();
+    const auto [limited_rows, aged_rows] = before;
+    CHECK(std::ranges::count_if(limited_rows, [](float value) { return value != 0; }) == 2 * 2 * 30);
+    CHECK(std::ranges::all_of(std::span(aged_rows).first(2 * read.size()), [](float value) { return value != 0; }));
+    CHECK(std::ranges::count(aged_rows, 0.0f) > 2 * 300);
+    job.stop(lost);
+    CHECK(rows() == before);
+    job.start(lost, options);
+  }
+  worker->wait(worker->leave(), deadline_after(kTestTimeout));
+}
+
 TEST_CASE("a server may end right behind its last answer") {
   for (int i = 0; i < 20; ++i) {
     Servers job(1, false);

@@ -133,13 +133,89 @@ TEST_CASE("a refusal is kept with the shard's state, and only for its worker") {
   CHECK(ShardCaller(shard, 0, 2, 2).hello().applied == 0);  // another process
 }
 
-TEST_CASE("tables that replicas could not keep alike are refused by all servers") {
-  Shard shard(0, 2, 0, 0, 2);
-  ShardCaller worker(shard, 0, 1);
-  TableSpec limited = table_of(1);
-  limited.rows = 10;
-  CHECK_THROWS_AS(worker.open(limited), InvalidArgument);
-  CHECK(worker.open(table_of(1)) == 0);
+// Passes on what a shard has evicted, as its server does; returns how many rows.
+long pass_on_evicted(Shard& from, Shard& to) {
+  long rows = 0;
+  for (const auto& [table, keys] : from.take_evicted()) {
+    rows += static_cast<long>(keys.size());
+    apply_to(to, {.op = PsOp::evicted, .table = table, .rows = static_cast<std::uint32_t>(keys.size())},
+             payload_of(keys));
+  }
+  return rows;
+}
+
+// A shard whose rows go by number and by age, and a replica that begins with its state while it serves.
+TEST_CASE("a replica has the rows that its primary has, whichever go") {
+  std::mt19937 dice(GENERATE(Catch::Generators::range(0u, 20u)));
+  Shard primary(0, 1, 0, 0, 2), replica(0, 1, 0, 0, 2);
+  replica.follow();
+  ShardCaller worker(primary, 0, 1);
+  TableSpec limited = table_of(4096), aged = table_of(4096);  // eight rows are a part of the state
+  limited.rows = 40;
+  aged.name = "aged";
+  aged.max_age = 2;
+  const std::uint16_t tables[] = {worker.open(limited), worker.open(aged)};
+  Shard::Position position;
+  bool is_whole = false;
+  long evicted = 0;
+  const auto on_both = [&](const PsRequest& request, const Bytes& payload) {
+    apply_to(primary, request, payload);
+    if (!position.begun) {
+      primary.take_evicted();
+      return;
+    }
+    apply_to(replica, request, payload);
+    evicted += pass_on_evicted(primary, replica);
+  };
+  PsRequest clock = worker.header(PsOp::clock);
+  for (std::uint64_t step = 1; step <= 600; ++step) {
+    if (step > 100 && !is_whole && dice() % 3 == 0) {
+      const Bytes part = primary.write_state(position);
+      is_whole = part.empty();
+      if (!is_whole) replica.read_state(part);
+    }
+    const std::uint16_t table = tables[dice() % 2];
+    const Keys keys = {dice() % 60, 60 + dice() % 20};
+    PsRequest request = worker.header(dice() % 2 == 0 ? PsOp::pull : PsOp::push, table, keys.size());
+    request.sequence = clock.sequence = step;
+    if (dice() % 8 == 0) {
+      ++clock.clock;
+      on_both(clock, {});
+    } else if (request.op == PsOp::pull) {
+      apply_to(primary, request, payload_of(keys));  // the replica does not know of it
+    } else {
+      on_both(request, payload_of(keys, Values(2 * 4096, static_cast<float>(step))));
+    }
+  }
+  REQUIRE(is_whole);
+  REQUIRE(evicted > 100);
+  const auto have_same = [&](std::uint16_t table) {
+    for (std::uint64_t key = 0; key < 80; ++key) {
+      const PsRequest pull = worker.header(PsOp::pull, table, 1);
+      if (apply_to(primary, pull, payload_of(Keys{key})).rows() !=
+          apply_to(replica, pull, payload_of(Keys{key})).rows())
+        return false;
+    }
+    return true;
+  };
+  CHECK(have_same(tables[0]));
+  CHECK(have_same(tables[1]));
+  for (const char* const line : {"rows rows", "aged rows"})
+    CHECK(stat(primary.stats(), line) == stat(replica.stats(), line));
+
+  replica.lead();
+  const long aged_rows = stat(replica.stats(), "aged rows");
+  for (int i = 1; i <= 5; ++i) {
+    ++clock.clock;
+    ++clock.sequence;
+    apply_to(replica, clock);
+    if (i <= 2) CHECK(stat(replica.stats(), "aged rows") == aged_rows);  // pulls may have been the other one's
+  }
+  CHECK(stat(replica.stats(), "aged rows") == 0);
+  PsRequest push = worker.header(PsOp::push, tables[0], 20);
+  push.sequence = clock.sequence + 1;
+  apply_to(replica, push, payload_of(range(1000, 20), Values(20 * 4096, 1.0f)));
+  CHECK(stat(replica.stats(), "rows rows") == 40);
 }
 
 TEST_CASE("a worker that has come again replaces the earlier one") {
