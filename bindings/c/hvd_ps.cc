@@ -132,6 +132,18 @@ TableSpec to_spec(const hvd_ps_table& t) {
           .average = t.average != 0};
 }
 
+// Servers are found by the store. Throws PeerLost.
+void check_store(const JobPlace& place) {
+  try {
+    place.store.add(ps_keys::starts(0), 0);
+  } catch (const PeerLost&) {
+    if (!place.ends_with_rank_0) throw;
+    throw PeerLost(
+        "rank 0 has left this job, and with it the store by which parameter servers are found: let rank 0 leave after "
+        "all ranks have connected, for example behind a barrier");
+  }
+}
+
 // A process is connected once at a time with the servers of a job, or of its epoch.
 class OnlyConnection {
  public:
@@ -157,6 +169,7 @@ struct hvd_ps {
         only(*place),
         log("rank " + std::to_string(runtime.topology().rank), place->config.diagnosis.log_level),
         metrics(runtime.shared_metrics()) {
+    check_store(*place);
     const Topology& topology = runtime.topology();
     if (place->config.job.servers == 0)
       own = std::make_unique<OwnServer>(*place, topology.rank, topology.size, metrics);

@@ -163,6 +163,7 @@ JoinedJob start_together(const Config& config, const Launch& launch, const std::
   const Store of_job = place.store.with_alarm([check] { check(kAnswerTimeout); });
   const auto place_of_job = place_in(config, of_job, place.key, address_of(config, place.store));
   place_of_job->has_servers = launch.launcher == Launcher::hvdrun || epoch == 1;
+  place_of_job->ends_with_rank_0 = launch.launcher != Launcher::hvdrun;
   return {.runtime = runtime_of(job), .member = nullptr, .place = place_of_job};
 }
 

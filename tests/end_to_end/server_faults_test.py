@@ -1,13 +1,19 @@
 """The cells of docs/failures.md about parameter servers, on hosts of a lab: each has a worker, two a server."""
 
+import json
 import os
 import pathlib
 import re
+import secrets
 import signal
+import subprocess
+import sys
 
 import pytest
 from elastic_hosts_test import TIMEOUT, Job, agents_on
 from standing_lab import StandingLab, words_of
+
+from timeouts import at_most
 
 pytest.importorskip("hvd")
 
@@ -32,8 +38,8 @@ def standing(lab):
 def start(standing):
     jobs = []
 
-    def started(*options):
-        jobs.append(Job(standing, *LEASE, *options, program=[PROGRAM]))
+    def started(*options, program=(PROGRAM,)):
+        jobs.append(Job(standing, *LEASE, *options, program=program))
         return jobs[-1]
 
     yield started
@@ -116,6 +122,64 @@ def test_a_host_that_is_cut_off_with_its_server_ends_the_job(start, standing, ti
     standing.cut("h2")
     assert job.await_end() == 1
     assert "hvdrun: host h2 (rank 1, server 1) is lost: nothing was heard of it for 1.5 s" in job.text, job.text
+
+
+@each
+def test_a_stopped_worker_for_which_others_wait_is_named(start, standing, time):
+    job = start(*TWO_HOSTS, "-x", "HVD_STALL_CHECK_TIME_SECONDS=1", program=(PROGRAM, "synchronous"))
+    job.await_text("worker 0 step 20 ")
+    strike(standing, signal.SIGSTOP, "HVD_RANK", 1)
+    stopped = r"rank 1 \(host h2\) is stopped, as by SIGSTOP or Ctrl-Z"
+    job.await_text(rf"the job is stalled: {stopped}; rank 1 \(host h2\) keeps rank 0 waiting")
+    job.await_text(r"stalled: worker 1 keeps worker 0 waiting")
+    strike(standing, signal.SIGCONT, "HVD_RANK", 1)
+    await_more(job, len(job.text), r"worker 0 step \d+ ")
+    assert "failed" not in job.text, job.text
+
+
+@each
+def test_an_elastic_job_expels_a_stopped_worker_and_the_others_go_on(start, standing, time):
+    options = ["-H", "h1:1,h2:1", "-np", 2, "--min-np", 1, "--servers", 2, "--stopped-limit", 1]
+    job = start(*options, "--cooldown-range", "60,60")
+    job.await_text("worker 0 step 20 ")
+    strike(standing, signal.SIGSTOP, "HVD_PROCESS", 1)
+    job.await_text(r"process 1 was stopped for longer than --stopped-limit, and is killed")
+    await_more(job, len(job.text), r"(worker 0 step \d+ (.|\n)*){3}")
+    assert "worker 1 is lost: nobody waits for it any longer" in job.text, job.text
+
+
+@each
+def test_the_only_worker_is_cut_off_and_no_server_is_left(start, standing, time):
+    job = start("-H", "h1:1,h2:1", "-np", 1, "--servers", 2)
+    job.await_text("worker 0 step 20 ")
+    standing.cut("h1")
+    assert job.await_end() == 1
+    assert "hvdrun: host h1 (rank 0, server 0) is lost: nothing was heard of it for 1.5 s" in job.text, job.text
+
+
+def test_a_server_that_nobody_has_started_ends_when_its_only_worker_is_cut_off(standing):
+    """Described by TF_CONFIG: there is no hvdrun to end it."""
+    cluster = {"worker": ["10.9.0.1:47001"], "ps": ["10.9.0.2:47002"]}
+    common = {**os.environ, "HVD_JOB_KEY": secrets.token_hex(32), "HVD_LEASE": "1.5", "HVD_START_TIMEOUT": "15"}
+
+    def begin(host, task):
+        place = {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": task, "index": 0}})}
+        command = [standing.netlab, "on", host, sys.executable, PROGRAM]
+        return standing.popen(command, env={**common, **place}, stderr=subprocess.STDOUT)
+
+    worker, server = begin("h1", "worker"), begin("h2", "ps")
+    try:
+        assert "worker 0 step 20 " in worker.stdout.readline()
+        standing.cut("h1")
+        output, _ = server.communicate(timeout=at_most(60))
+        assert server.returncode == 0 and "worker 0 is lost: nobody waits for it any longer" in output, output
+        output, _ = worker.communicate(timeout=at_most(60))
+        assert worker.returncode == 3 and "worker 0 failed: parameter server 0 cannot be reached" in output, output
+    finally:
+        standing.join("h1")
+        for process in (worker, server):
+            process.kill()
+    standing.await_nothing_left()
 
 
 @each

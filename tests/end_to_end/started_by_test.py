@@ -141,6 +141,22 @@ def test_a_server_of_tf_config_ends_with_its_job(tf_config):
     assert [output.strip() for output in outputs] == ["rank 0", "rank 1", ""], outputs
 
 
+def test_rank_0_has_the_store_and_who_connects_after_it_has_left_is_told(tf_config):
+    key = {"HVD_JOB_KEY": secrets.token_hex(32)}
+    tasks = [{**tf_config(task), **key} for task in ("chief", "worker", "ps")]
+    program = """
+import os, time, arrays, hvd
+hvd.init()
+chief = int(arrays.allreduce([float(os.getpid() if hvd.rank() == 0 else 0)], op=arrays.Sum).item())
+while hvd.rank() == 1 and os.path.exists(f"/proc/{chief}/exe"):
+    time.sleep(0.01)
+hvd.rank() == 1 and hvd.ps.connect()
+"""
+    codes, outputs = run_together(*tasks, program=program)
+    assert codes == [0, 1, 0], outputs
+    assert "rank 0 has left this job, and with it the store by which parameter servers are found" in outputs[1], outputs
+
+
 def test_tf_config_without_a_key_says_how_to_set_one(tf_config):
     codes, outputs = run_together(tf_config("chief"), tf_config("worker"))
     assert codes == [1, 1], outputs
