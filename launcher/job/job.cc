@@ -182,6 +182,7 @@ bool Job::goes_on_without(int rank, ExitStatus status, const JobEnding& said) {
                 [rank](const RankPlan& plan) { return plan.place.rank == rank; });
   end_.process_ended(rank, end);
   epochs_->process_ended(rank, rank_at(rank).host_name, end);
+  move_servers(rank_at(rank).host);
   return true;
 }
 
@@ -310,6 +311,13 @@ void Job::start_server(const StartServer& start) {
   hosts_.hosts[host]->start(alone);
 }
 
+// From a preempted host, once its processes have left: they may need the servers until then.
+void Job::move_servers(int host) {
+  const HostPlan& plan = hosts_.plans[static_cast<std::size_t>(host)];
+  if (!wants_servers() || !plan.ranks.empty() || plan.servers.empty() || !server_places_.moves_from(plan.name)) return;
+  hosts_.hosts[static_cast<std::size_t>(host)]->signal_ranks(SIGTERM);  // of servers alone
+}
+
 void Job::say_age(const std::string& event) {
   const auto age = std::chrono::round<std::chrono::milliseconds>(Clock::now() - start_).count();
   output_.say(event + ", " + std::to_string(age) + " ms after they were planned");
@@ -352,8 +360,11 @@ void Job::host_lost(int host, const std::string& cause) {
 
 void Job::host_preempted(int host) {
   if (!epochs_ || epochs_->over()) return;
-  epochs_->host_preempted(hosts_.plans[static_cast<std::size_t>(host)].name);
+  const std::string& name = hosts_.plans[static_cast<std::size_t>(host)].name;
+  server_places_.host_preempted(name);
+  epochs_->host_preempted(name);
   if (epochs_->ends_early()) end_early("all hosts are preempted", options_.elastic->elastic_timeout);
+  move_servers(host);
 }
 
 void Job::step() {

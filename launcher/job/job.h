@@ -118,6 +118,7 @@ class Job : public HostListener {
   bool wants_servers() const { return end_.is_running() && (!epochs_ || !epochs_->over()); }
   void start_due_servers();
   void start_server(const StartServer& start);
+  void move_servers(int host);
   // The number of the host of this name; of one that was lost and has come back, which is there twice, the last.
   std::size_t host_named(const std::string& name) const;
   void end_servers() {

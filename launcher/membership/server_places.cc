@@ -44,6 +44,7 @@ std::optional<TimePoint> ServerPlaces::ended(int server, TimePoint now) {
 
 void ServerPlaces::host_lost(const std::string& host, TimePoint now) {
   std::erase(hosts_, host);
+  preempted_.erase(host);
   for (Server& server : servers_) {
     if (server.host != host) continue;
     server.host.clear();
@@ -52,13 +53,24 @@ void ServerPlaces::host_lost(const std::string& host, TimePoint now) {
   }
 }
 
-bool ServerPlaces::is_usable(const std::string& host) const { return std::ranges::find(hosts_, host) != hosts_.end(); }
+std::vector<std::string> ServerPlaces::usable_hosts() const {
+  std::vector<std::string> usable = hosts_;
+  std::erase_if(usable, [this](const std::string& host) { return preempted_.contains(host); });
+  return usable.empty() ? hosts_ : usable;
+}
+
+bool ServerPlaces::moves_from(const std::string& host) const {
+  if (!preempted_.contains(host)) return false;
+  const std::vector<std::string> usable = usable_hosts();
+  return !usable.empty() && std::ranges::find(usable, host) == usable.end();
+}
 
 std::string ServerPlaces::host_for(const Server& server) const {
-  if (is_usable(server.host)) return server.host;
+  const std::vector<std::string> usable = usable_hosts();
+  if (std::ranges::find(usable, server.host) != usable.end()) return server.host;
   const auto servers_on = [this](const std::string& host) { return std::ranges::count(servers_, host, &Server::host); };
-  const auto least = std::ranges::min_element(hosts_, {}, servers_on);
-  return least == hosts_.end() ? "" : *least;
+  const auto least = std::ranges::min_element(usable, {}, servers_on);
+  return least == usable.end() ? "" : *least;
 }
 
 std::vector<StartServer> ServerPlaces::take_due(TimePoint now) {

@@ -1,11 +1,13 @@
 // Decides on which host each parameter server of a job runs, and when one that has ended is started again: on its host
-// while that may be used, else on the one that has the fewest. Pure; time is an argument.
+// while that may be used, else on the one that has the fewest. A preempted host may only if all are. Pure; time is an
+// argument.
 //
 // A server that keeps failing is started at once, then after 50 ms, 100 ms, and so on up to a second, and given up
 // after ten times in a row. One that has run for a minute begins anew.
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,6 +38,10 @@ class ServerPlaces {
   std::optional<TimePoint> ended(int server, TimePoint now);
   // The host is unreachable, with its servers, until hosts_changed() names it.
   void host_lost(const std::string& host, TimePoint now);
+  // The host is about to be taken away; so it is until it is lost.
+  void host_preempted(const std::string& host) { preempted_.insert(host); }
+  // Whether its servers are to end now, because there are other hosts for them.
+  bool moves_from(const std::string& host) const;
 
   // What is to be started now; each once.
   std::vector<StartServer> take_due(TimePoint now);
@@ -52,13 +58,14 @@ class ServerPlaces {
     TimePoint since{};
   };
 
-  bool is_usable(const std::string& host) const;
+  std::vector<std::string> usable_hosts() const;
   std::string host_for(const Server& server) const;
   bool waits(const Server& server) const { return !server.runs && !server.is_given_up; }
 
   const int slots_needed_;
   bool has_enough_slots_ = false;
   std::vector<std::string> hosts_;
+  std::set<std::string> preempted_;
   std::vector<Server> servers_;
 };
 

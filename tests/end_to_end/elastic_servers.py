@@ -1,11 +1,14 @@
 """An elastic job with parameter servers: process 1 is killed, and once another has taken its place, so is server 1.
 
+With a file as its argument it goes on without that until the file is there. Rank 0 says how many copies shards have.
+
 Each process prints a line for every push that is done, and at its end rank 0 the rows of all steps.
 """
 
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "python" / "programs"))
@@ -19,6 +22,7 @@ from hvd import basics, elastic, objects
 PROCESS = int(os.environ.get("HVD_PROCESS", "-1"))
 STEPS_AFTER = 10
 WIDTH = 4
+END = Path(sys.argv[1]) if len(sys.argv) > 1 else None
 
 hvd.init()
 servers = hvd.ps.connect()
@@ -27,6 +31,11 @@ table = servers.table("sums", WIDTH, hvd.ps.Add(), consistency=2)
 
 def deed_of(state, processes):
     """What rank 0 wants, for all."""
+    if END is not None:
+        if state.step % 20 == 0:
+            print("copies", [one["-"]["copies"] for one in servers.stats()], flush=True)
+        time.sleep(0.01)
+        return "end" if END.exists() else None
     if state.killed_at is None and len(processes) == 3 and 1 not in processes:
         os.kill(servers_of_this_job()[1], signal.SIGKILL)
         return "killed"
@@ -46,7 +55,7 @@ def train(state):
         print(f"pushed {state.step}", flush=True)
         servers.clock()
         state.step += 1
-        if PROCESS == 1 and state.step == 5:
+        if END is None and PROCESS == 1 and state.step == 5:
             os.kill(os.getpid(), signal.SIGKILL)
         state.commit()
 

@@ -196,6 +196,34 @@ def test_an_elastic_job_goes_on_without_a_host_and_starts_its_server_on_another(
 
 
 @each
+def test_servers_of_a_job_whose_hosts_a_script_names_move_from_a_preempted_one(start, standing, tmp_path, time):
+    names, end = tmp_path / "hosts", tmp_path / "end"
+
+    def name(*hosts):
+        (tmp_path / "new").write_text("".join(f"{host}:1\n" for host in hosts))
+        (tmp_path / "new").rename(names)
+
+    name("h1", "h2")
+    script = ["--host-discovery-script", f"cat {names}", "--discovery-interval", 0.1, "--cooldown-range", "0,0"]
+    options = ["-np", 2, "--min-np", 1, "--max-np", 3, "--servers", 2, *COPIES, "-x", "HVD_START_TIMEOUT=60"]
+    job = start("--verbose", *script, *options, program=(PROGRAM.with_name("elastic_servers.py"), end))
+    job.await_text(r"copies \[2, 2\]")
+    name("h1", "h2", "h3")
+    job.await_text(r"epoch 2 with 3 ranks, .*; joined: process 2\n")
+    preempted_at = len(job.text)
+    os.kill(min(agents_on(standing, "h2")), signal.SIGTERM)
+    await_more(job, preempted_at, r"server 1 on h2 \(pid \d+\) .* exit code 0; it is started again\n")
+    name("h1", "h3")
+    await_more(job, preempted_at, r"server 1 on h[13] is process \d+\n(.|\n)*copies \[2, 2\]")
+    assert re.search(r"epoch 3 with 2 ranks, .*; host h2 is preempted\n", job.text), job.text
+    end.touch()
+    assert job.await_end() == 0, job.text
+    pushed = re.findall(r"^pushed (\d+)$", job.text, re.MULTILINE)
+    rows = dict(re.findall(r"^row (\d+) (\d+)$", job.text, re.MULTILINE))
+    assert len(rows) > 10 and rows == {step: str(pushed.count(step)) for step in set(pushed)}, job.text
+
+
+@each
 def test_a_worker_that_hears_nothing_of_a_server_gives_up(start, standing, time):
     """The last test, because the two hosts stay parted."""
     job = start("-H", "h1:1,h2:1", "-np", 1, "--servers", 2, "-x", "HVD_START_TIMEOUT=8")

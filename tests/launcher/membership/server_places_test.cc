@@ -57,6 +57,26 @@ TEST_CASE("server places: a server that has run for long begins anew") {
   }
 }
 
+TEST_CASE("server places: servers leave a preempted host, unless all are") {
+  ServerPlaces places(2, 2);
+  places.hosts_changed({{"h1", 1}, {"h2", 1}});
+  places.take_due(t0);
+  CHECK_FALSE(places.moves_from("h2"));
+  places.host_preempted("h2");
+  places.hosts_changed({{"h1", 1}, {"h2", 1}});  // though it is still named
+  CHECK(places.moves_from("h2"));
+  CHECK_FALSE(places.moves_from("h1"));
+  places.ended(1, t0);
+  CHECK(places.take_due(t0) == Starts{{1, 1, "h1"}});
+  places.host_preempted("h1");
+  CHECK_FALSE(places.moves_from("h1"));
+  places.ended(1, t0);
+  CHECK(places.take_due(t0 + 1s) == Starts{{1, 2, "h1"}});
+  places.host_lost("h2", t0);
+  places.hosts_changed({{"h1", 1}, {"h2", 1}});  // another machine of that name
+  CHECK(places.moves_from("h1"));
+}
+
 TEST_CASE("server places: the servers of a lost host go to the others, and wait if there is none") {
   ServerPlaces places(3, 3);
   places.hosts_changed({{"h1", 1}, {"h2", 1}, {"h3", 1}});
