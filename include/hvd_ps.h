@@ -65,13 +65,14 @@ typedef struct hvd_ps_table {
   int32_t max_age;    /* sparse: rows that nobody has used for so many clocks of the slowest worker go; 0: none do */
   int32_t cache;      /* of this worker alone, sparse, not synchronous: a pull may return rows that an earlier one has
                          brought, at most so many clocks of this worker ago, with its own pushes; 0: none */
-  int32_t reserved;
+  float compensation; /* dense, not synchronous: c, where g + c g g (row - row as this worker has pulled it) takes the
+                         place of a gradient g; 0: none. Servers keep a copy of the table for each worker */
 } hvd_ps_table;
 
 #define HVD_PS_TABLE_INIT                                                                                             \
   {                                                                                                                   \
     sizeof(struct hvd_ps_table), NULL, 0, HVD_PS_ASYNCHRONOUS, 0, 1, 0, 0, HVD_PS_SGD, 0, 0, 0.01f, 0.0f, 0.0f, 0.9f, \
-        0.999f, 1e-8f, 0.0f, 1.0f, 0.0f, 0.0f, HVD_PS_CONSTANT, 0.0f, 0.0f, 0, 0, NULL, 0, 0, 0, 0                    \
+        0.999f, 1e-8f, 0.0f, 1.0f, 0.0f, 0.0f, HVD_PS_CONSTANT, 0.0f, 0.0f, 0, 0, NULL, 0, 0, 0, 0.0f                 \
   }
 
 typedef struct hvd_ps hvd_ps;           /* a worker's connections with all servers */

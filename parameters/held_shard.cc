@@ -100,8 +100,9 @@ bool HeldShard::claim() {
   }
 }
 
-std::optional<PsAnswer> HeldShard::apply(const PsRequest& request, std::span<const std::byte> payload,
+std::optional<PsAnswer> HeldShard::apply(const PsRequest& request, std::span<const std::byte> sent,
                                          std::span<std::byte> answer) {
+  const std::span<const std::byte> payload = shard_.compensate(request, sent);
   if (!replication_ || !changes_shard(request.op)) return shard_.apply(request, payload, answer);
   if (!replication_->prepare(for_replica(request), payload)) return std::nullopt;
   try {

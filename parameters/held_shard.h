@@ -57,8 +57,7 @@ class HeldShard {
 
   // As Shard::apply(), here and at the replica. Null: there is no room in the connection with the replica yet, and
   // nothing has happened.
-  std::optional<PsAnswer> apply(const PsRequest& request, std::span<const std::byte> payload,
-                                std::span<std::byte> answer);
+  std::optional<PsAnswer> apply(const PsRequest& request, std::span<const std::byte> sent, std::span<std::byte> answer);
   // A numbered request that was refused: so it is from now on, here and at the replica. False: not yet, as above.
   bool refuse(const PsRequest& request, const std::string& why);
   PsAnswer restore(const PsRequest& request, const std::string& folder);

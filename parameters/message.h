@@ -85,7 +85,7 @@ static_assert(std::endian::native == std::endian::little, "the wire format is li
 
 // The payload of PsOp::hello.
 struct PsHello {
-  static constexpr std::uint32_t kProtocol = 2;
+  static constexpr std::uint32_t kProtocol = 3;
   std::uint32_t protocol = kProtocol;
   std::uint32_t workers = 0;  // how many the job has; 0: they come and go, in an elastic job
 };

@@ -69,6 +69,12 @@ Shard::Table::Table(TableSpec of) : spec(std::move(of)), rows(spec.width + state
   if (spec.optimizer.rule == UpdateRule::custom) function = find_update(spec.optimizer.function);
 }
 
+std::size_t Shard::Table::bytes() const {
+  std::size_t sum = rows.bytes() + pending_bytes;
+  for (const auto& [worker, kept] : pulled_rows) sum += kept.bytes();
+  return sum;
+}
+
 void Shard::Table::count_pending() {
   pending_bytes = 0;
   for (const auto& [clock, by_worker] : pending) {
@@ -183,6 +189,8 @@ PsAnswer Shard::apply(const PsRequest& request, std::span<const std::byte> paylo
   if (!is_new) throw_if_refused(worker, request);
   const bool has_table = request.op != PsOp::clock && request.op != PsOp::leave;
   Table* const table = has_table ? &table_of(request) : nullptr;
+  const bool is_pull = request.op == PsOp::pull || request.op == PsOp::push_pull;
+  if (is_pull && table->spec.compensation > 0) check_pull(*table, request, keys_of(request, payload));
   if (request.op == PsOp::push || request.op == PsOp::push_pull || request.op == PsOp::fill) {
     require_payload(payload.size() ==
                     std::size_t{request.rows} * (sizeof(std::uint64_t) + table->spec.width * sizeof(float)));
@@ -193,7 +201,7 @@ PsAnswer Shard::apply(const PsRequest& request, std::span<const std::byte> paylo
     }
   }
   if (request.op == PsOp::pull) require_payload(payload.size() == std::size_t{request.rows} * sizeof(std::uint64_t));
-  if (request.op == PsOp::pull || request.op == PsOp::push_pull) {
+  if (is_pull) {
     pull(*table, request, keys_of(request, payload), answer);
     result.rows = request.rows;
   }
@@ -208,7 +216,10 @@ PsAnswer Shard::apply(const PsRequest& request, std::span<const std::byte> paylo
   }
   if (is_numbered(request.op) && is_new) worker.applied = request.sequence;
   if (request.op == PsOp::clock && is_new) worker.clock = std::max(worker.clock, request.clock);
-  if (request.op == PsOp::leave) worker.left = true;
+  if (request.op == PsOp::leave) {
+    worker.left = true;
+    forget_pulls(request.worker);
+  }
   if (request.op == PsOp::clock || request.op == PsOp::leave) settle();
   result.min_clock = min_clock();
   if (table != nullptr) result.version = table->version;
@@ -272,9 +283,7 @@ PsAnswer Shard::hello(const PsRequest& request, std::span<const std::byte> paylo
     const std::uint32_t clock = is_first && settled_ == 0 ? 0 : min_clock();
     worker = {.incarnation = request.incarnation, .applied = 0, .clock = clock, .is_elastic = is_elastic};
     drop_pending(request.worker, clock);  // it does these clocks again
-    for (const auto& table : tables_) {
-      if (request.worker < table->pulled.size()) table->pulled[request.worker] = kNever;
-    }
+    forget_pulls(request.worker);
   }
   settle();
   return {.sequence = request.sequence,
@@ -330,6 +339,56 @@ void Shard::pull(Table& table, const PsRequest& request, std::span<const std::by
   ++table.pulls;
   if (table.pulled.size() < workers_.size()) table.pulled.resize(workers_.size(), kNever);
   table.pulled[request.worker] = table.version;
+  if (table.spec.compensation == 0) return;
+  RowTable& kept = table.pulled_rows.try_emplace(request.worker, width).first->second;
+  for (std::size_t i = 0; i < request.rows; ++i) {
+    RowTable::Row* row = kept.find(key_at(keys, i));
+    if (row == nullptr) row = &kept.insert(key_at(keys, i));
+    std::memcpy(row->values(), answer.data() + i * bytes, bytes);
+  }
+}
+
+// Before anything changes: throws InvalidArgument if there is no room for a copy of what a pull will bring.
+void Shard::check_pull(const Table& table, const PsRequest& request, std::span<const std::byte> keys) const {
+  const auto kept = table.pulled_rows.find(request.worker);
+  std::size_t missing = 0;
+  for (std::size_t i = 0; i < request.rows; ++i) {
+    const std::uint64_t key = key_at(keys, i);
+    if (key >= table.spec.rows) throw InvalidArgument("table '" + table.spec.name + "' has no such row");
+    if (kept == table.pulled_rows.end() || kept->second.find(key) == nullptr) ++missing;
+  }
+  if (missing == 0) return;
+  const RowTable none(table.spec.width);
+  check_room(table, 0, (kept == table.pulled_rows.end() ? none : kept->second).bytes_of_more(missing));
+}
+
+void Shard::forget_pulls(std::uint32_t worker) {
+  for (const auto& table : tables_) {
+    if (worker < table->pulled.size()) table->pulled[worker] = kNever;
+    table->pulled_rows.erase(worker);
+  }
+}
+
+std::span<const std::byte> Shard::compensate(const PsRequest& request, std::span<const std::byte> payload) {
+  if (request.op != PsOp::push && request.op != PsOp::push_pull) return payload;
+  const Table& table = table_of(request);
+  const float factor = table.spec.compensation;
+  if (factor == 0) return payload;
+  const auto pulled = table.pulled_rows.find(request.worker);
+  const std::size_t width = table.spec.width, keys = std::size_t{request.rows} * sizeof(std::uint64_t);
+  require_payload(payload.size() == keys + request.rows * width * sizeof(float));
+  if (pulled == table.pulled_rows.end()) return payload;
+  compensated_.assign(payload.begin(), payload.end());
+  for (std::size_t i = 0; i < request.rows; ++i) {
+    const RowTable::Row* const now = table.rows.find(key_at(payload, i));
+    const RowTable::Row* const then = pulled->second.find(key_at(payload, i));
+    if (now == nullptr || then == nullptr) continue;
+    auto* const gradient = reinterpret_cast<float*>(compensated_.data() + keys) + i * width;
+    for (std::size_t c = 0; c < width; ++c) {
+      gradient[c] += factor * gradient[c] * gradient[c] * (now->values()[c] - then->values()[c]);
+    }
+  }
+  return compensated_;
 }
 
 void Shard::push(Table& table, const PsRequest& request, std::span<const std::byte> payload) {

@@ -80,6 +80,10 @@ class Shard {
   // payload does not belong to the header.
   PsAnswer apply(const PsRequest& request, std::span<const std::byte> payload, std::span<std::byte> answer);
 
+  // A request's payload as it is to be applied, here and by replicas: with the gradients of a table with compensation
+  // as that changes them, which depends on what the worker has pulled here. Valid until the next call.
+  std::span<const std::byte> compensate(const PsRequest& request, std::span<const std::byte> payload);
+
   // The worker's connection has broken, and it has not come back: nobody waits for it any longer, and it is refused.
   void forget(std::uint32_t worker);
 
@@ -132,7 +136,7 @@ class Shard {
   };
   struct Table {
     explicit Table(TableSpec of);
-    std::size_t bytes() const { return rows.bytes() + pending_bytes; }
+    std::size_t bytes() const;
     void count_pending();
 
     TableSpec spec;
@@ -146,7 +150,8 @@ class Shard {
     std::uint32_t aged_since = 0;       // no row counts as older: earlier pulls are unknown here
     std::vector<std::uint64_t> gone{};  // evicted, for take_evicted()
     Staleness staleness;
-    std::vector<std::uint64_t> pulled;  // by worker: version at its last pull, or kNever
+    std::vector<std::uint64_t> pulled;              // by worker: version at its last pull, or kNever
+    std::map<std::uint32_t, RowTable> pulled_rows;  // by worker: as they were then, for compensation
     std::map<std::uint32_t, std::map<std::uint32_t, Pending>> pending;  // by clock, by worker
     std::size_t pending_bytes = 0;
   };
@@ -163,6 +168,8 @@ class Shard {
   PsAnswer open_table(const PsRequest& request, std::span<const std::byte> payload);
   std::size_t find_or_add(TableSpec spec);
   void pull(Table& table, const PsRequest& request, std::span<const std::byte> keys, std::span<std::byte> answer);
+  void check_pull(const Table& table, const PsRequest& request, std::span<const std::byte> keys) const;
+  void forget_pulls(std::uint32_t worker);
   void push(Table& table, const PsRequest& request, std::span<const std::byte> payload);
   bool is_complete(const Table& table) const;
   void fill(Table& table, const PsRequest& request, std::span<const std::byte> payload);
@@ -200,6 +207,7 @@ class Shard {
   std::vector<std::uint64_t> keys_;
   std::vector<float> sums_;
   std::vector<float> rows_, states_;
+  Bytes compensated_;
 };
 
 }  // namespace hvd

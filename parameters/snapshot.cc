@@ -21,7 +21,7 @@ namespace hvd {
 namespace {
 
 // The file: magic, then each part with its length and its sum before it; a part of no bytes is the end.
-constexpr std::array<char, 8> kMagic = {'h', 'v', 'd', 'p', 's', '0', '0', '2'};
+constexpr std::array<char, 8> kMagic = {'h', 'v', 'd', 'p', 's', '0', '0', '3'};
 constexpr const char* kExtension = ".hvdps";
 
 struct PartHead {

@@ -23,7 +23,7 @@ void check_table_spec(const TableSpec& spec) {
   require_spec(spec.width >= 1 && spec.width <= kMaxWidth, spec, "a row has 1 to 65536 values");
   require_spec(!spec.dense || (spec.rows > 0 && spec.rows <= kMaxDenseRows), spec, "a dense table has 1 to 2^40 rows");
   for (const float value : {o.learning_rate, o.momentum, o.weight_decay, o.beta1, o.beta2, o.epsilon, o.accumulator,
-                            o.beta, o.l1, o.l2, spec.initializer.a, spec.initializer.b}) {
+                            o.beta, o.l1, o.l2, spec.initializer.a, spec.initializer.b, spec.compensation}) {
     require_spec(std::isfinite(value), spec, "all parameters of optimizer and initializer must be finite");
   }
   require_spec(o.learning_rate >= 0, spec, "the learning rate must not be negative");
@@ -40,6 +40,12 @@ void check_table_spec(const TableSpec& spec) {
   require_spec(!spec.dense || spec.max_age == 0, spec, "a dense table keeps all its rows: no limit of age");
   require_spec(spec.consistency != Consistency::synchronous || spec.dense || (spec.rows == 0 && spec.max_age == 0),
                spec, "a synchronous table keeps all its rows: no limit of rows, nor of their age");
+  require_spec(spec.compensation >= 0, spec, "the factor of delay compensation must not be negative");
+  require_spec(spec.compensation == 0 || (spec.dense && spec.consistency != Consistency::synchronous &&
+                                          o.rule != UpdateRule::assign && o.rule != UpdateRule::add),
+               spec,
+               "delay compensation is for dense tables that are not synchronous, with an optimizer that has a learning "
+               "rate");
   const bool is_custom = o.rule == UpdateRule::custom;
   require_spec(is_custom == !o.function.empty() && o.function.size() <= kMaxTableName, spec,
                "a custom update, and no other, has a name, of at most 256 bytes");
@@ -68,6 +74,7 @@ void write_table_spec(const TableSpec& spec, ByteWriter& to) {
   to.put(spec.initializer.seed);
   to.put(static_cast<std::uint8_t>(spec.consistency));
   to.put(spec.bound);
+  to.put(spec.compensation);
   to.put(static_cast<std::uint8_t>((spec.average ? 1 : 0) | (spec.filled ? 2 : 0)));
 }
 
@@ -99,6 +106,7 @@ TableSpec read_table_spec(ByteReader& from) {
   spec.initializer.seed = from.get<std::uint64_t>();
   spec.consistency = static_cast<Consistency>(below(from.get<std::uint8_t>(), 3));
   spec.bound = from.get<std::uint32_t>();
+  spec.compensation = from.get<float>();
   const auto rest = below(from.get<std::uint8_t>(), 4);
   spec.average = (rest & 1) != 0;
   spec.filled = (rest & 2) != 0;

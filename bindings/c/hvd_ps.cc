@@ -129,7 +129,8 @@ TableSpec to_spec(const hvd_ps_table& t) {
           .consistency = within<Consistency>(t.consistency, HVD_PS_SYNCHRONOUS, "consistency"),
           .bound = static_cast<std::uint32_t>(t.bound),
           .filled = t.filled != 0,
-          .average = t.average != 0};
+          .average = t.average != 0,
+          .compensation = t.compensation};
 }
 
 // Servers are found by the store. Throws PeerLost.

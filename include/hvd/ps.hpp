@@ -55,6 +55,7 @@ struct TableOptions {
   std::int32_t state = 0;
   std::int32_t max_age = 0;
   std::int32_t cache = 0;
+  float compensation = 0;
 };
 
 // A pull or push in progress. Movable; used by one thread at a time. The destructor waits.
@@ -194,6 +195,7 @@ class Servers {
     table.state = o.state;
     table.max_age = o.max_age;
     table.cache = o.cache;
+    table.compensation = o.compensation;
     std::int32_t number = 0;
     detail::check(hvd_ps_open(ps_.get(), &table, &number));
     return {ps_.get(), number, o.width};

@@ -485,6 +485,30 @@ TEST_CASE("with two copies both have the rows that are left, whichever went") {
   worker->wait(worker->leave(), deadline_after(kTestTimeout));
 }
 
+TEST_CASE("with two copies gradients are compensated once, and both have the same bits") {
+  const ServerOptions options{.copies = 2};
+  Servers job(2, true, options);
+  const auto slow = job.worker(0, 2, 2), fast = job.worker(1, 2, 2);
+  TableSpec spec = sparse("dense", 3, {.rule = UpdateRule::sgd, .learning_rate = 0.5f});
+  spec.dense = true;
+  spec.rows = 7;
+  spec.compensation = 0.125f;
+  const int table = slow->open(spec);
+  fast->open(spec);
+  REQUIRE(await_copies(*slow, 2));
+  std::vector<std::uint64_t> keys(spec.rows);
+  std::iota(keys.begin(), keys.end(), std::uint64_t{0});
+  pulled(*slow, table, keys);
+  pushed(*fast, table, keys, std::vector<float>(keys.size() * 3, 2.0f));
+  pushed(*slow, table, keys, std::vector<float>(keys.size() * 3, 4.0f));
+  const auto before = pulled(*fast, table, keys);
+  CHECK(before[0] == -1 - 0.5f * (4 + 0.125f * 16 * -1));
+  CHECK(std::ranges::all_of(before, [&](float value) { return value == before[0]; }));
+  job.stop(0);
+  CHECK(pulled(*fast, table, keys) == before);
+  for (const auto& worker : {slow.get(), fast.get()}) worker->wait(worker->leave(), deadline_after(kTestTimeout));
+}
+
 TEST_CASE("a server may end right behind its last answer") {
   for (int i = 0; i < 20; ++i) {
     Servers job(1, false);

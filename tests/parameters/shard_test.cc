@@ -218,6 +218,75 @@ TEST_CASE("a replica has the rows that its primary has, whichever go") {
   CHECK(stat(replica.stats(), "rows rows") == 40);
 }
 
+// As a server applies them.
+ShardAnswer compensated(Shard& shard, const PsRequest& request, const Bytes& payload) {
+  return apply_to(shard, request, shard.compensate(request, payload));
+}
+
+TEST_CASE("delay compensation changes a gradient by what others have changed since the worker's pull") {
+  const float c = 0.5f;
+  Shard shard(0, 1, 0);
+  ShardCaller slow(shard, 0, 2), fast(shard, 1, 2);
+  TableSpec spec = table_of(2, Consistency::bounded, 1000);
+  spec.dense = true;
+  spec.rows = 3;
+  spec.optimizer = {.rule = UpdateRule::sgd, .learning_rate = 0.25f};
+  spec.compensation = c;
+  const auto table = slow.open(spec);
+  std::uint64_t sequence = 0;
+  const auto push = [&](const ShardCaller& worker, PsOp op, const Keys& keys, const Values& gradients) {
+    PsRequest request = worker.header(op, table, keys.size());
+    request.sequence = ++sequence;
+    return compensated(shard, request, payload_of(keys, gradients)).rows();
+  };
+  push(slow, PsOp::push, {0, 1}, {1, 1, 1, 1});  // it has pulled nothing: a plain update
+  CHECK(slow.pull(table, {0, 1, 2}) == Values{-0.25f, -0.25f, -0.25f, -0.25f, 0, 0});
+  push(fast, PsOp::push, {0, 2}, {2, -4, 8, 0});
+  CHECK(fast.pull(table, {0}) == Values{-0.75f, 0.75f});
+  // Row 0 has moved by (-0.5, 1), row 1 not at all: g + c g g moved.
+  const Values rows = push(slow, PsOp::push_pull, {0, 1}, {3, 2, 1, 1});
+  const float first = 3 + c * 9 * -0.5f, second = 2 + c * 4 * 1.0f;
+  CHECK(rows == Values{-0.75f - 0.25f * first, 0.75f - 0.25f * second, -0.5f, -0.5f});
+  // With that it has pulled row 0 anew, and row 2 as it was.
+  CHECK(push(slow, PsOp::push_pull, {0, 2}, {1, 0, 1, 1}) ==
+        Values{rows[0] - 0.25f, rows[1], -2 - 0.25f * (1 + c * 1 * -2.0f), -0.25f});
+  // Who comes instead of a worker has pulled nothing.
+  fast.pull(table, {0, 1, 2});
+  push(slow, PsOp::push, {1}, {4, 4});
+  ShardCaller again(shard, 1, 2, 2);
+  sequence = 0;
+  push(again, PsOp::push, {1}, {1, 1});
+  CHECK(again.pull(table, {1}) == Values{-1.75f, -1.75f});
+}
+
+TEST_CASE("copies for delay compensation count as memory, and a pull without room changes nothing") {
+  TableSpec spec = table_of(4096);
+  spec.dense = true;
+  spec.rows = 40;
+  spec.optimizer = {.rule = UpdateRule::sgd, .learning_rate = 1};
+  spec.compensation = 1;
+  Shard shard(0, 1, 3 * 40 * 4096 * sizeof(float));
+  std::vector<ShardCaller> workers;
+  for (std::uint32_t w = 0; w < 3; ++w) workers.emplace_back(shard, w, 3);
+  const auto table = workers[0].open(spec);
+  workers[0].push(table, range(0, 20), Values(20 * 4096, 1.0f));
+  workers[0].push(table, range(20, 20), Values(20 * 4096, 1.0f));
+  const auto pull_all = [&](ShardCaller& worker) {
+    return worker.pull(table, range(0, 20)), worker.pull(table, range(20, 20));
+  };
+  pull_all(workers[0]);
+  CHECK_THROWS_AS((pull_all(workers[1]), pull_all(workers[2])), InvalidArgument);
+  CHECK(stat(workers[0].stats(), "- bytes") <= static_cast<long>(3 * 40 * 4096 * sizeof(float)));
+  pull_all(workers[0]);  // has its copy
+  PsRequest both = workers[2].header(PsOp::push_pull, table, 20);
+  both.sequence = 100;
+  CHECK_THROWS_AS(compensated(shard, both, payload_of(range(20, 20), Values(20 * 4096, 1.0f))), InvalidArgument);
+  CHECK(workers[0].pull(table, {39})[0] == -1);
+  workers[0].leave();
+  workers[1].leave();
+  CHECK_NOTHROW(pull_all(workers[2]));
+}
+
 TEST_CASE("a worker that has come again replaces the earlier one") {
   Shard shard(0, 1, 0);
   ShardCaller first(shard, 0, 2), other(shard, 1, 2);

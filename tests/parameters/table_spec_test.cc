@@ -43,6 +43,8 @@ TableSpec custom_table() {
   return spec;
 }
 
+TableSpec compensated_table() { return {.name = "late", .dense = true, .rows = 3, .compensation = 0.5f}; }
+
 Bytes spec_bytes(const TableSpec& spec) {
   ByteWriter writer;
   write_table_spec(spec, writer);
@@ -50,7 +52,7 @@ Bytes spec_bytes(const TableSpec& spec) {
 }
 
 TEST_CASE("a table's spec survives as bytes, and no shorter ones are taken for one") {
-  for (const TableSpec& spec : {unusual_table(), custom_table(), TableSpec{.name = "plain"}}) {
+  for (const TableSpec& spec : {unusual_table(), custom_table(), compensated_table(), TableSpec{.name = "plain"}}) {
     const Bytes bytes = spec_bytes(spec);
     ByteReader reader(bytes);
     CHECK(read_table_spec(reader) == spec);
@@ -76,7 +78,7 @@ TEST_CASE("bytes that no writer has written are refused") {
                                                    {name + 18, 4},
                                                    {kind, 3},
                                                    {consistency, 3},
-                                                   {consistency + 5, 0x80},
+                                                   {consistency + 9, 0x80},
                                                    {name - 11, 0xff},
                                                    {name - 8, 0xff}}) {
     Bytes bytes = spec_bytes(unusual_table());
@@ -130,6 +132,19 @@ TEST_CASE("specs that mean nothing are refused, and the text says why") {
       {[](TableSpec& s) { s.consistency = Consistency::synchronous, s.rows = 5; }, "synchronous"},
       {[](TableSpec& s) { s.consistency = Consistency::synchronous, s.max_age = 5; }, "synchronous"},
       {[](TableSpec& s) { s.dense = true, s.rows = 5, s.max_age = 5; }, "no limit of age"},
+      {[=](TableSpec& s) { s.compensation = nan; }, "finite"},
+      {[](TableSpec& s) { s.dense = true, s.rows = 5, s.compensation = -1; }, "must not be negative"},
+      {[](TableSpec& s) { s.compensation = 1; }, "delay compensation is for dense tables"},
+      {[](TableSpec& s) {
+         s = compensated_table();
+         s.consistency = Consistency::synchronous;
+       },
+       "that are not synchronous"},
+      {[](TableSpec& s) {
+         s = compensated_table();
+         s.optimizer.rule = UpdateRule::add;
+       },
+       "has a learning rate"},
       {[](TableSpec& s) { s.optimizer.rule = UpdateRule::custom; }, "has a name"},
       {[](TableSpec& s) { s.optimizer.function = "mine"; }, "has a name"},
       {[](TableSpec& s) { s.optimizer.state = 1; }, "how much state"},

@@ -216,6 +216,11 @@ def test_errors_say_what_to_do(servers, ranks):
             "a synchronous table keeps all its rows",
         ),
         (lambda: servers.dense("e", []), ValueError, "the table 'e' has no values"),
+        (
+            lambda: servers.dense("e", np.zeros(3), consistency="synchronous", compensation=1.0),
+            ValueError,
+            "delay compensation is for dense tables that are not synchronous",
+        ),
         (lambda: table.set_learning_rate(-1.0), ValueError, "learning rate must not be negative"),
         (lambda: servers.restore("/nonexistent"), ValueError, "/nonexistent"),
     ]
@@ -382,6 +387,23 @@ def test_synchronous_steps_and_waits_that_end(servers, ranks):
         servers.clock()
     assert np.array_equal(table.pull([4]), -1.5 * ones) and np.array_equal(summed.pull([4]), -3 * ones)
     assert servers.clocks[1] <= servers.clocks[0]
+    hvd.barrier()
+
+
+@pytest.mark.ranks(2)
+def test_gradients_are_compensated_for_what_another_worker_has_changed(servers, ranks):
+    first, gradients = rows_of(1, 9000)[0], rows_of(2, 9000, seed=1)
+    table = servers.dense("compensated", first, ps.SGD(0.1), compensation=2.0)
+    values = table.pull(np.empty_like(first))
+    hvd.barrier()
+    for rank in (1, 0):
+        if hvd.rank() == rank:
+            table.push(gradients[rank])
+        hvd.barrier()
+    own, other = gradients
+    expected = first - 0.1 * other
+    expected -= 0.1 * (own + 2.0 * own * own * (expected - first))
+    np.testing.assert_allclose(table.pull(values), expected, rtol=1e-5, atol=1e-6)
     hvd.barrier()
 
 

@@ -500,6 +500,7 @@ class ParameterServers:
         optimizer: Optimizer = SGD(),
         consistency: Consistency = "asynchronous",
         average: bool = True,
+        compensation: float = 0.0,
     ) -> DenseTable:
         """Arrays on the servers, in parts of equal size: the parameters of a model. Opened where it exists already.
 
@@ -510,6 +511,9 @@ class ParameterServers:
             values: an array, a sequence of arrays, a mapping, or a module's named_parameters(). Of rank 0, their first
                 values; unchanged. float32, or what converts to it.
             optimizer, consistency, average: as for `table`.
+            compensation: c of delay compensation, for tables that are not synchronous, with an optimizer that has a
+                learning rate: g + c g g (w - w_pulled) takes the place of a gradient g, where w is a value now, and
+                w_pulled what this worker has pulled last. Servers keep a copy of the table for each worker. 0: none.
         """
         arrays = _arrays_of(values)
         shapes = [_shape_of(array) for array in arrays]
@@ -518,7 +522,8 @@ class ParameterServers:
             raise ValueError(f"the table {name!r} has no values")
         fields = _spec(optimizer, Constant(), consistency, average)
         rows = -(-size // _BLOCK)
-        number = self._native.open(name, dense=1, filled=1, width=_BLOCK, rows=rows, **fields)
+        fields |= {"dense": 1, "filled": 1, "compensation": compensation}
+        number = self._native.open(name, width=_BLOCK, rows=rows, **fields)
         if _native.rank() == 0:
             flat = _flattened(arrays, shapes)
             self._native.fill(number, flat.ctypes.data, flat.size)

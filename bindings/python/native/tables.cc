@@ -120,7 +120,8 @@ int ParameterServers::open(const std::string& name, const py::kwargs& fields) {
                                                     {"l1", &table.l1},
                                                     {"l2", &table.l2},
                                                     {"a", &table.a},
-                                                    {"b", &table.b}};
+                                                    {"b", &table.b},
+                                                    {"compensation", &table.compensation}};
   for (const auto& [key, value] : fields) {
     const auto field = key.cast<std::string>();
     const auto is_field = [&](const auto& one) { return field == one.first; };

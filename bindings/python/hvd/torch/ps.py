@@ -232,6 +232,7 @@ class DenseOptimizer(torch.optim.Optimizer):
             bits of `DistributedOptimizer` on one host; every worker makes every step. "asynchronous", or a number of
             clocks: applies each worker's as they come, N steps where one worker would make one.
         name: of the table; for several of these in one job.
+        compensation: as for `ParameterServers.dense`.
 
     Raises:
         ValueError: no parameters, names that come twice, parameters that are not float32; in `step()` a gradient that
@@ -245,6 +246,7 @@ class DenseOptimizer(torch.optim.Optimizer):
         optimizer: Optimizer,
         consistency: Consistency = "asynchronous",
         name: str = "dense",
+        compensation: float = 0.0,
     ) -> None:
         self._named = _trained(named_parameters)
         rate = getattr(optimizer, "learning_rate", None)
@@ -256,7 +258,7 @@ class DenseOptimizer(torch.optim.Optimizer):
         super().__init__(list(self._named.values()), {"lr": rate})
         self._servers = servers
         self._is_synchronous = consistency == "synchronous"
-        self._table = servers.dense(name, self._named, optimizer, consistency)
+        self._table = servers.dense(name, self._named, optimizer, consistency, compensation=compensation)
         self._rate = rate
         self._table.pull(self._named)
 
