@@ -694,6 +694,7 @@ std::vector<std::uint32_t> Shard::present_workers() const {
 void Shard::forget(std::uint32_t worker) {
   if (worker >= workers_.size()) return;
   workers_[worker].left = workers_[worker].forgotten = true;
+  forget_pulls(worker);
   settle();
 }
 

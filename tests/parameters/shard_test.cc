@@ -283,7 +283,7 @@ TEST_CASE("copies for delay compensation count as memory, and a pull without roo
   CHECK_THROWS_AS(compensated(shard, both, payload_of(range(20, 20), Values(20 * 4096, 1.0f))), InvalidArgument);
   CHECK(workers[0].pull(table, {39})[0] == -1);
   workers[0].leave();
-  workers[1].leave();
+  shard.forget(1);
   CHECK_NOTHROW(pull_all(workers[2]));
 }
 
