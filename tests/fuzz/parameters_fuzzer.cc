@@ -39,7 +39,7 @@ void request(hvd::Shard& shard, std::span<const std::byte>& from, bool is_own_st
   try {
     if (!shard.is_ready(request)) return;
     Bytes answer(shard.answer_bytes(request));
-    hvd::PsAnswer result = shard.apply(request, payload, answer);
+    hvd::PsAnswer result = shard.apply(request, shard.compensate(request, payload), answer);
     if (result.bytes != answer.size() || result.sequence != request.sequence) __builtin_trap();
     std::array<std::byte, hvd::kPsHeaderBytes> written;
     std::memcpy(written.data(), &result, sizeof result);
