@@ -1,12 +1,14 @@
 #include "parameters/snapshot.h"
 
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -66,6 +68,15 @@ bool write_file(const Shard& shard, const std::string& path) {
 
 std::string path_of(const Shard& shard, const std::string& folder) {
   return folder + "/shard-" + std::to_string(shard.number()) + "-of-" + std::to_string(shard.shards()) + kExtension;
+}
+
+// Returns 0, or an errno value, and leaves nothing unfinished.
+int write_snapshot(const Shard& shard, const std::string& folder) {
+  const std::string path = path_of(shard, folder), unfinished = path + ".unfinished";
+  if (write_file(shard, unfinished) && rename(unfinished.c_str(), path.c_str()) == 0) return 0;
+  const int cause = std::max(errno, 1);
+  unlink(unfinished.c_str());
+  return cause;
 }
 
 // Sorted. Throws InvalidArgument unless they are the whole of one snapshot.
@@ -136,18 +147,24 @@ void restore_file(Shard& shard, const std::filesystem::path& path) {
 }  // namespace
 
 pid_t start_snapshot(const std::vector<const Shard*>& shards, const std::string& folder) {
-  std::error_code ignored;
-  std::filesystem::create_directories(folder, ignored);
-  const pid_t child = fork();
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  const pid_t parent = getpid(), child = fork();
   if (child < 0) throw Unsupported("cannot start a process for a snapshot: " + error_text(errno));
   if (child > 0) return child;
+  // It ends with the server: one that is started again writes the same files.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(ECANCELED);
   syscall(SYS_close_range, 3u, ~0u, 0u);  // connections and listeners end with the server
-  for (const Shard* const shard : shards) {
-    const std::string path = path_of(*shard, folder), unfinished = path + ".unfinished";
-    const bool written = write_file(*shard, unfinished) && rename(unfinished.c_str(), path.c_str()) == 0;
-    if (!written) _exit(std::clamp(errno, 1, 255));
+  int cause = failure.value();
+  try {
+    for (const Shard* const shard : shards) {
+      if (cause == 0) cause = write_snapshot(*shard, folder);
+    }
+  } catch (...) {  // the server's loop is not this process's
+    cause = ENOMEM;
   }
-  _exit(0);
+  _exit(std::min(cause, 255));
 }
 
 void restore_snapshot(Shard& shard, const std::string& folder) {
