@@ -541,13 +541,13 @@ std::vector<std::string> ParameterClient::stats(Deadline deadline) {
   std::vector<std::string> texts(state_->servers());
   for (std::size_t i = 0; i < texts.size(); ++i) {
     const auto call = std::make_shared<Call>();
-    call->text = &texts[i];
     {
       const CallerLock lock(state_->mutex, state_->callers);
       state_->check();
       state_->links[i]->submit({.request = {.op = PsOp::stats}, .call = call}, state_->clock);
     }
     state_->wait_for(call, deadline, "stats()");
+    texts[i] = std::move(call->text);
   }
   return texts;
 }

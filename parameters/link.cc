@@ -14,6 +14,9 @@ namespace {
 constexpr Duration kRetryInterval = std::chrono::milliseconds(20);
 constexpr Duration kMaxTurn = std::chrono::milliseconds(100);  // between two tries; more is the caller's time
 
+// What a server that begins anew must not be taken for one that has it.
+constexpr bool changes_rows(PsOp op) { return is_numbered(op) || op == PsOp::fill || op == PsOp::restore; }
+
 }  // namespace
 
 Link::Link(const WorkerIdentity& worker, int shard, const std::deque<TableSpec>& tables, Status& failure)
@@ -54,7 +57,7 @@ bool Link::connect() {
 
 void Link::adopt(ServerAttempt& attempt) {
   const PsAnswer& greeting = attempt.greeting();
-  if (last_applied_ > 0 && greeting.rows == 0) {
+  if (has_changed_ && greeting.rows == 0) {
     throw Aborted(name() + " was started again and has lost its rows: it has no snapshot (HVD_SERVER_SNAPSHOT)");
   }
   if (!std::exchange(has_met_, true)) first_clock_ = static_cast<std::uint32_t>(greeting.version);
@@ -204,10 +207,10 @@ void Link::take(const PsAnswer& answer, std::span<const std::byte> payload) {
   if (answer.status != 0) {
     finish(message, Status(static_cast<StatusCode>(answer.status), std::string(text)), 0);
   } else {
-    if (is_numbered(message.request.op)) last_applied_ = message.request.sequence;
+    has_changed_ = has_changed_ || changes_rows(message.request.op);
     min_clock_ = std::max(min_clock_, answer.min_clock);
     if (message.request.op == PsOp::open_table) table_numbers_.push_back(static_cast<std::uint16_t>(answer.rows));
-    if (message.request.op == PsOp::stats && message.call) message.call->text->append(text);
+    if (message.request.op == PsOp::stats && message.call) message.call->text = text;
     if (message.rows.rows != nullptr) copy_rows(message, payload);
     finish(message, Status(), answer.version);
     if (message.cache != nullptr && message.rows.rows != nullptr) cache_rows(message, payload);

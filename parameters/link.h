@@ -34,7 +34,7 @@ class ParameterClient::Call {
   Status status;
   std::uint64_t version = std::numeric_limits<std::uint64_t>::max();
   std::vector<std::uint64_t> own_keys;  // of a whole table: refers to no memory of the caller
-  std::string* text = nullptr;          // stats: where the answer goes
+  std::string text;                     // stats: the answer
 };
 
 // What is sent to one shard: rows of a call, or a payload of another kind.
@@ -118,7 +118,7 @@ class Link {
   std::deque<Message> messages_;              // that have no answer, in order
   std::size_t sent_ = 0;                      // of them, the first ones
   std::uint64_t last_sequence_ = 0;
-  std::uint64_t last_applied_ = 0;
+  bool has_changed_ = false;  // something at the server
   std::uint32_t min_clock_ = 0;
 };
 

@@ -521,14 +521,40 @@ TEST_CASE("a server may end right behind its last answer") {
 }
 
 TEST_CASE("a server that has lost its rows says so") {
+  const int way = GENERATE(0, 1, 2);  // in which it got them
+  const TemporaryFolder folder;
   Servers job(1);
   const auto worker = job.worker(0, 1);
-  const int table = worker->open(sparse("lost", 1));
-  pushed(*worker, table, {1}, {1.0f});
+  TableSpec spec = sparse("lost", 1);
+  spec.dense = spec.filled = true;
+  spec.rows = 2;
+  const int table = worker->open(spec);
+  const std::vector<float> values = {1.0f, 2.0f};
+  const RowsCall whole{.is_whole = true, .gradients = values.data(), .values = 2};
+  if (way == 1) {
+    Servers other(1);
+    const auto writer = other.worker(0, 1);
+    writer->open(spec);
+    REQUIRE(writer->wait(writer->fill(0, whole), deadline_after(kTestTimeout)));
+    writer->snapshot(folder.path(), deadline_after(kTestTimeout));
+    worker->restore(folder.path(), deadline_after(kTestTimeout));
+  } else {
+    REQUIRE(worker->wait(worker->fill(table, whole), deadline_after(kTestTimeout)));
+  }
+  if (way == 2) pushed(*worker, table, {1}, {1.0f});
   job.stop(0);
   job.start(0, {});
   CHECK(code_of([&] { pulled(*worker, table, {1}); }) == StatusCode::aborted);
   CHECK(code_of([&] { pulled(*worker, table, {1}); }) == StatusCode::aborted);
+}
+
+TEST_CASE("an answer to somebody who has stopped waiting for it harms nobody") {
+  Servers job(1);
+  const auto worker = job.worker(0, 1);
+  job.stop(0);
+  CHECK_THROWS_AS(worker->stats(deadline_after(1ms)), Timeout);
+  job.start(0, {});
+  CHECK(worker->flush(deadline_after(kTestTimeout)));
 }
 
 }  // namespace
