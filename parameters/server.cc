@@ -225,10 +225,13 @@ class ParameterServer::State {
     return true;
   }
 
+  // Not with shards alone that other servers go on with: those want copies of them here.
   bool is_over() const {
+    const auto has_ended = [](const auto& entry) { return entry.second.shard().is_over(); };
     const auto is_done = [](const auto& entry) { return entry.second.is_over(); };
     const auto is_held = [](const Client& client) { return !client.held.empty(); };
-    return !shards_.empty() && std::ranges::all_of(shards_, is_done) && std::ranges::none_of(clients_, is_held);
+    return std::ranges::any_of(shards_, has_ended) && std::ranges::all_of(shards_, is_done) &&
+           std::ranges::none_of(clients_, is_held);
   }
 
   // ---- Connections

@@ -397,6 +397,30 @@ TEST_CASE("a server that has no descriptor left for a connection serves those th
   CHECK(captured.count("accepts no more connections") == 1);
 }
 
+TEST_CASE("a server whose copy of a shard is lost half made waits for the next one") {
+  const Store store;
+  const JobKey key = JobKey::random();
+  const Log log{"test", LogLevel::error};
+  store.add(ps_keys::starts(0), 1);  // it is started again: its shard is at the other server
+  ParameterServer server({.servers = 2, .copies = 2}, store, key, log);
+  std::thread thread = start_thread("server", [&] { server.run(); });
+  const ServerPlace place = ServerPlace::parse(store.get(ps_keys::place(0, 2), deadline_after(kLong)));
+  for (int i = 0; i < 3; ++i) {
+    INFO("connection " << i);
+    try {
+      const auto pipe = make_worker_pipe(
+          connect_authenticated(Address::parse(place.remote), key, Purpose::parameters, 1, deadline_after(5s)), false,
+          kDefaultLease, kOversubscribedPolicy, deadline_after(kLong));
+      put_frame(*pipe, {.op = PsOp::follow});
+      CHECK(next_status(*pipe) == 0);
+    } catch (const Error& error) {
+      FAIL_CHECK(error.what());
+    }
+  }
+  server.stop();
+  thread.join();
+}
+
 TEST_CASE("a snapshot whose worker has gone keeps no other from being made") {
   std::string folder = (std::filesystem::temp_directory_path() / "hvd-hostile-XXXXXX").string();
   REQUIRE(mkdtemp(folder.data()) != nullptr);
