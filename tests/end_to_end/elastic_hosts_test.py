@@ -5,12 +5,12 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
 from elastic_test import JOB, check_no_step_is_lost, done, steps_of
 from standing_lab import StandingLab, descendants, words_of
+from watched_process import WatchedProcess
 
 TIMEOUT = 120
 
@@ -29,27 +29,13 @@ def hosts(standing):
     standing.await_nothing_left()
 
 
-class Job:
-    """hvdrun in the lab; what it has written so far can be waited for."""
+class Job(WatchedProcess):
+    """hvdrun in the lab."""
 
     def __init__(self, hosts, *options, steps=10**6, deeds=(), program=None):
         command = ["hvdrun", "--rsh", hosts.rsh, *options, "-x", "PYTHONUNBUFFERED=1", sys.executable]
         command += program or (JOB, steps, *deeds)
-        self.process = hosts.popen(command, stderr=subprocess.STDOUT)
-        self.text = ""
-        self.changed = threading.Condition()
-        self.reader = threading.Thread(target=self.read)
-        self.reader.start()
-
-    def read(self):
-        for line in self.process.stdout:
-            with self.changed:
-                self.text += line
-                self.changed.notify_all()
-
-    def await_text(self, pattern):
-        with self.changed:
-            assert self.changed.wait_for(lambda: re.search(pattern, self.text), TIMEOUT), (pattern, self.text)
+        super().__init__(hosts.popen(command, stderr=subprocess.STDOUT), TIMEOUT)
 
     def await_step_of(self, size):
         self.await_text(rf"step \d+ rank 0 of {size}\n")

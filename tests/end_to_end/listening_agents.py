@@ -5,7 +5,8 @@ import re
 import secrets
 import signal
 import subprocess
-import threading
+
+from watched_process import WatchedProcess
 
 TIMEOUT = 60
 
@@ -52,26 +53,12 @@ class Agents:
         return Running([str(word) for word in command], self.environment(**variables))
 
 
-class Running:
-    """A process whose lines, of both streams, can be waited for."""
+class Running(WatchedProcess):
+    """A process of this machine, with both of its streams."""
 
     def __init__(self, command, environment):
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        self.process = subprocess.Popen(command, env=environment, **pipes)
-        self.text = ""
-        self.changed = threading.Condition()
-        self.reader = threading.Thread(target=self.read)
-        self.reader.start()
-
-    def read(self):
-        for line in self.process.stdout:
-            with self.changed:
-                self.text += line
-                self.changed.notify_all()
-
-    def await_text(self, pattern):
-        with self.changed:
-            assert self.changed.wait_for(lambda: re.search(pattern, self.text), TIMEOUT), (pattern, self.text)
+        super().__init__(subprocess.Popen(command, env=environment, **pipes))
 
     def finish(self):
         """Its exit code."""

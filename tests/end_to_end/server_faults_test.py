@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from elastic_hosts_test import TIMEOUT, Job, agents_on
+from elastic_hosts_test import Job, agents_on
 from standing_lab import StandingLab, words_of
 
 from timeouts import at_most
@@ -62,12 +62,6 @@ def environment_of(pid):
         return pathlib.Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
     except OSError:
         return ""
-
-
-def await_more(job, begin, pattern):
-    """In what has been written since."""
-    with job.changed:
-        assert job.changed.wait_for(lambda: re.search(pattern, job.text[begin:]), TIMEOUT), job.text
 
 
 def strike(standing, sign, variable, *values):
@@ -190,8 +184,8 @@ def test_an_elastic_job_goes_on_without_a_host_and_starts_its_server_on_another(
     standing.cut("h2")
     job.await_text(r"hvdrun: server 1 is lost with host h2: nothing was heard of it for 1.5 s")
     lost_at = len(job.text)
-    await_more(job, lost_at, r"hvdrun: server 1 on h[13] is process \d+\n")
-    await_more(job, lost_at, r"(?s)worker (\d) step \d+ copies \[2, 2\].*worker (?!\1)\d step \d+ copies \[2, 2\]")
+    job.await_text(r"hvdrun: server 1 on h[13] is process \d+\n", lost_at)
+    job.await_text(r"(?s)worker (\d) step \d+ copies \[2, 2\].*worker (?!\1)\d step \d+ copies \[2, 2\]", lost_at)
     assert "failed:" not in job.text, job.text
 
 
