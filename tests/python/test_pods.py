@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import threading
 import time
 
@@ -167,6 +168,48 @@ def test_pods_are_asked_for(api):
     api.forbidden = {"PATCH"}
     pods.Workers(kubernetes.Api(), "workers", 9, None, said.append).take([])
     assert "403: User" in said[-1]
+
+
+def test_a_file_that_cannot_be_written_is_written_later(api, tmp_path, capsys):
+    addresses, said = tmp_path / "later" / "addresses", []
+    hosts = pods.Hosts(7780, None, addresses)
+    tries = []
+
+    def take(found):
+        tries.append(None)
+        if len(tries) == 2:
+            addresses.parent.mkdir()
+        hosts.take(found)
+
+    watch = pods.Watch(kubernetes.Api(), "job-name=workers", take, said.append)
+    api.add_pod("w0", "10.0.0.1")
+    threading.Thread(target=watch.run, daemon=True).start()
+    deadline = time.monotonic() + 20
+    while not addresses.exists() and time.monotonic() < deadline:  # bookmarks come
+        time.sleep(0.01)
+    assert addresses.read_text() == "w0 10.0.0.1:7780\n"
+    assert len(said) == 1 and "hvdrun is not told of the pods" in said[0]
+    watching = Watching()
+    watching.await_("w0")  # the server has gone on
+    assert listed(capsys.readouterr().out) == [["w0:1"]]
+
+
+@pytest.mark.parametrize("error", [KeyError("metadata"), SystemExit(0)])
+def test_pods_go_when_hvdrun_has_ended_and_not_when_its_script_fails(api, tmp_path, monkeypatch, error):
+    takes = itertools.count()
+
+    def take(self, found):
+        if next(takes) > 0:  # the Job was asked for pods
+            raise error
+
+    api.add_job("workers", parallelism=1)
+    monkeypatch.setattr(pods.Hosts, "take", take)
+    monkeypatch.setattr(pods.signal, "signal", lambda *_: None)  # this process's stay
+    command = ["--selector", "job-name=workers", "--port", "7780", "--max-np", "1", "--addresses", str(tmp_path / "f")]
+    fails = isinstance(error, KeyError)
+    with pytest.raises(KeyError) if fails else contextlib.nullcontext():
+        assert pods.main(command) == 0
+    assert api.jobs["workers"]["spec"].get("suspend", False) is not fails
 
 
 def test_outside_of_a_pod(monkeypatch, tmp_path, capsys):

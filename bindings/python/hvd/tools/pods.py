@@ -54,7 +54,7 @@ class Watch:
     Args:
         api: The server.
         selector: Labels of the pods.
-        changed: Called with the pods at first, after each change, and once in a while.
+        changed: Called with the pods at first, after each change, and once in a while: also if it has raised OSError.
         say: Called with a line about what has failed, once for each cause.
     """
 
@@ -85,6 +85,10 @@ class Watch:
                     self._version = ""
                 else:
                     self._complain(str(error))
+            except BrokenPipeError:  # hvdrun is gone
+                raise
+            except OSError as error:  # `changed` writes files
+                self._complain(f"hvdrun is not told of the pods: {error}")
             time.sleep(max(self._pause, wait))
             self._pause = min(2 * self._pause, LAST_PAUSE_S)
 
@@ -121,7 +125,7 @@ class Hosts:
         self._last: list[str] | None = None
 
     def take(self, pods: Iterable[Object]) -> None:
-        """Writes the file of addresses first: hvdrun reads it as soon as it has the list."""
+        """Writes the file of addresses first: hvdrun reads it as soon as it has the list. OSError: it is not told."""
         own = socket.gethostname()
         found = sorted((pod for pod in pods if usable(pod) and pod["metadata"]["name"] != own), key=place_of)
         places = [(pod["metadata"]["name"], _bracketed(pod["status"]["podIP"]), slots_of(pod)) for pod in found]
@@ -129,11 +133,11 @@ class Hosts:
         lines = [f"{name}:{self._slots or slots}" for name, _, slots in places]
         if self._last == [*lines, text]:
             return
-        self._last = [*lines, text]
         new = self._addresses.with_name(f"{self._addresses.name}.new")
         new.write_text(text)
         new.rename(self._addresses)
         print(*lines, "---", sep="\n", flush=True)
+        self._last = [*lines, text]
 
 
 def _bracketed(address: str) -> str:
@@ -238,7 +242,9 @@ def main(arguments: list[str]) -> int:
         Watch(api, options.selector, changed, _say).run()
     except BrokenPipeError:  # hvdrun is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    finally:
-        if workers:
-            workers.end()
+    except SystemExit:  # it ends this
+        pass
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if workers:
+        workers.end()
     return 0
