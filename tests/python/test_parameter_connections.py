@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -100,3 +101,25 @@ def test_ctrl_c_ends_a_close_that_waits_for_the_others(ranks):
     servers.close()
     with pytest.raises(ValueError, match="are closed"):
         table.pull([1])
+
+
+@pytest.mark.ranks(2)
+def test_a_connection_is_forgotten_while_its_server_is_in_an_update(ranks):
+    entered = threading.Event()
+
+    def slow(rows, gradients, state, learning_rate):
+        entered.set()
+        time.sleep(0.05)  # until the connection goes
+        rows += gradients
+
+    ps.register_update("slow", slow)
+    hvd.init()
+    servers = ps.connect()
+    table = servers.table("forgotten", 4, ps.Custom("slow"))
+    hvd.barrier()
+    if hvd.rank() == 1:
+        table.push(range(20), rows_of(20))  # some rows of each rank
+    else:
+        assert entered.wait(20)
+    del table, servers
+    hvd.barrier()

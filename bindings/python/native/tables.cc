@@ -81,9 +81,12 @@ ParameterServers::ParameterServers() {
   check_released([this] { return hvd_ps_connect(&ps_); });
 }
 
-// Without close(): the process ends in an error, or the object was forgotten.
+// Without close(): the process ends in an error, or the object was forgotten. The process's own server may be in an
+// update of Python's.
 ParameterServers::~ParameterServers() {
-  if (ps_ != nullptr && !in_forked_child()) hvd_ps_abandon(ps_);
+  if (ps_ == nullptr || in_forked_child()) return;
+  const GilRelease released;
+  hvd_ps_abandon(ps_);
 }
 
 hvd_ps* ParameterServers::open_ps() const {
