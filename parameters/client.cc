@@ -205,6 +205,7 @@ class ParameterClient::State {
   CallReference ask_all(PsOp op, int table, const Bytes& payload) EXCLUDES(mutex);
   CallReference submit_to_all(PsOp op, int table, const Bytes& payload) REQUIRES(mutex);
   void wait_for(const CallReference& call, Deadline deadline, const char* what) EXCLUDES(mutex);
+  void forget_cached_rows() EXCLUDES(mutex);
   std::vector<std::uint32_t> missing_in_cache(const Message& pull) REQUIRES(mutex);
   void deal(Message prototype, std::span<const std::uint64_t> keys) REQUIRES(mutex);
   void deal_places(const Message& prototype, std::span<const std::uint32_t> places) REQUIRES(mutex);
@@ -398,6 +399,13 @@ void ParameterClient::State::wait_for(const CallReference& call, Deadline deadli
   if (!call->status.ok()) throw Error(call->status);
 }
 
+void ParameterClient::State::forget_cached_rows() {
+  const CallerLock lock(mutex, callers);
+  for (const auto& cache : caches) {
+    if (cache) cache->forget();
+  }
+}
+
 // ---- ParameterClient
 
 // With all servers at a time: which may not have begun.
@@ -557,7 +565,14 @@ void ParameterClient::snapshot(const std::string& folder, Deadline deadline) {
 }
 
 void ParameterClient::restore(const std::string& folder, Deadline deadline) {
-  state_->wait_for(state_->ask_all(PsOp::restore, -1, bytes_of(folder)), deadline, "restore()");
+  const auto call = state_->ask_all(PsOp::restore, -1, bytes_of(folder));
+  try {
+    state_->wait_for(call, deadline, "restore()");
+  } catch (const Error&) {  // some servers may have restored what they could
+    state_->forget_cached_rows();
+    throw;
+  }
+  state_->forget_cached_rows();
 }
 
 ParameterClient::CallReference ParameterClient::leave() { return state_->ask_all(PsOp::leave, -1, {}); }

@@ -42,4 +42,10 @@ void RowCache::advance(std::uint32_t clock) {
   }
 }
 
+void RowCache::forget() {
+  for (std::size_t number = 0; number < rows_.end(); ++number) {
+    if (const RowTable::Row* const row = rows_.at(number)) rows_.remove(row->key);
+  }
+}
+
 }  // namespace hvd

@@ -24,6 +24,8 @@ class RowCache {
   void end_push(std::uint64_t key);
   // This worker's clock has become this one.
   void advance(std::uint32_t clock);
+  // Rows have changed otherwise than by pushes: none of those that are kept is to be found.
+  void forget();
 
   std::uint32_t clocks() const { return clocks_; }
   std::uint64_t found() const { return found_; }

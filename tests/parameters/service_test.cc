@@ -404,6 +404,19 @@ TEST_CASE("a cache has rows of a few clocks, and never older ones than the worke
   worker->wait(worker->leave(), deadline_after(kTestTimeout));
 }
 
+TEST_CASE("a cache has nothing of before a restore") {
+  const TemporaryFolder folder;
+  Servers job(1);
+  const auto worker = job.worker(0, 1);
+  const int table = worker->open(sparse("cached", 1), 5);
+  pushed(*worker, table, {1}, {1.0f});
+  worker->snapshot(folder.path(), deadline_after(kTestTimeout));
+  pushed(*worker, table, {1}, {1.0f});
+  CHECK(pulled(*worker, table, {1}) == std::vector<float>{2});
+  worker->restore(folder.path(), deadline_after(kTestTimeout));
+  CHECK(pulled(*worker, table, {1}) == std::vector<float>{1});
+}
+
 // Of a shard, as the server says that answers for it.
 std::string copies_of(ParameterClient& worker, std::size_t shard) {
   const std::string text = worker.stats(deadline_after(20s))[shard];
