@@ -264,6 +264,56 @@ def test_elastic_settings_of_horovod():
         ElasticRayExecutor(settings, gpus_per_slot=1)
 
 
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_an_elastic_executor_takes_what_others_have_left(monkeypatch, capsys):
+    from hvd.cluster import PlaceAddress, Ticket
+    from hvd.ray import elastic
+
+    nodes = [{"NodeID": name * 8, "NodeManagerAddress": name, "alive": True, "Resources": {"CPU": 4}} for name in "ab"]
+    free = {"aaaaaaaa": {"CPU": 4.0}, "bbbbbbbb": {"CPU": 1.0}}
+    started: list[tuple[str, int]] = []
+    clock = Clock()
+
+    def start(self: elastic.Nodes, identity: str, name: str, slots: int) -> elastic._Node:
+        started.append((name, slots))
+        return elastic._Node(PlaceAddress(name, "", slots), None, None, None, clock.now)
+
+    for where, name, value in [
+        *((elastic.ray, "nodes", lambda: nodes), (elastic.ray, "kill", lambda actor: None)),
+        *((elastic, "time", clock), (elastic, "_is_ready", lambda answer: False), (elastic.Nodes, "_start", start)),
+        (elastic.state, "available_resources_per_node", lambda: free),
+    ]:
+        monkeypatch.setattr(where, name, value)
+    found = elastic.Nodes(Ticket("", b""), {"CPU": 2, "GPU": 0}, None, None, 10)
+    for _ in range(3):
+        assert found.addresses() == []
+        clock.now += elastic._SETTLE_S / 2
+    assert started == [("a-aaaaaa", 2)]
+    told = "waits for room on b-bbbbbb: 1 CPU, 0 GPU of 4 CPU, 0 GPU are free, and a rank needs 2 CPU, 0 GPU"
+    assert capsys.readouterr().err == f"hvd.ray: {told}\n"
+    free["bbbbbbbb"] = {"CPU": 3.0}
+    found.addresses()
+    assert len(started) == 1, "it may be more in a moment"
+    clock.now += elastic._SETTLE_S
+    found.addresses()
+    assert started[1:] == [("b-bbbbbb", 1)]
+    free["aaaaaaaa"] = {"CPU": 2.0}  # somebody was faster
+    clock.now += 10
+    found.addresses()
+    assert "a-aaaaaa: no actor within 10 s" in capsys.readouterr().err
+    for _ in range(2):
+        clock.now += elastic._SETTLE_S
+        found.addresses()
+    assert sorted(started[2:]) == [("a-aaaaaa", 1), ("b-bbbbbb", 1)]
+
+
 # Ray Train
 
 

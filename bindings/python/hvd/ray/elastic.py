@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray._private import state  # the one place where Ray says what is free on each node
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -23,6 +24,7 @@ from hvd.ray import placement
 from hvd.ray.messages import Callbacks, listening
 
 _RESTART_S = 2.0  # from the loss of an actor to the start of the next one on its node
+_SETTLE_S = 2.0  # for which a node has the same room, before an actor takes less than all: what Ray knows may be stale
 _END_S = 10.0  # for the actors to hand over what their ranks have left
 
 
@@ -83,7 +85,8 @@ class ElasticJob:
         if make is None:
             raise ValueError("not started: call start() before")
         job = PlacesJob(lambda: fn(make()))
-        nodes = Nodes(job.ticket, self._worker, self._limits.max_workers, self._discovery)
+        start_timeout_s = self._settings.placement_group_timeout_s
+        nodes = Nodes(job.ticket, self._worker, self._limits.max_workers, self._discovery, start_timeout_s)
         try:
             with listening(callbacks) as (_, address):
                 return job.run(
@@ -133,18 +136,23 @@ class _Node:
     actor: Any
     listens: Any  # ObjectRef of the address
     ends: Any  # ObjectRef of the agent's end
+    since: float  # when the actor was asked for
 
 
 class Nodes:
     """The nodes of the cluster as places; see `hvd.cluster.Places`."""
 
-    def __init__(self, ticket: Ticket, worker: Mapping[str, float], most: int | None, discovery: Any) -> None:
+    def __init__(
+        self, ticket: Ticket, worker: Mapping[str, float], most: int | None, discovery: Any, start_timeout_s: float
+    ) -> None:
         self._ticket = ticket
         self._worker = worker
         self._most = most
         self._discovery = discovery
+        self._start_timeout_s = start_timeout_s
         self._nodes: dict[str, _Node] = {}  # by Ray's id
         self._not_before: dict[str, float] = {}
+        self._seen: dict[str, tuple[int, float]] = {}  # the room of a node that is partly taken, and since when
         self._warned: set[str] = set()
 
     def addresses(self) -> Sequence[PlaceAddress]:
@@ -153,7 +161,7 @@ class Nodes:
             try:
                 if not node.place.address and _is_ready(node.listens):
                     node.place = PlaceAddress(node.place.name, ray.get(node.listens), node.place.slots)
-                is_over = identity not in alive or _is_ready(node.ends)
+                is_over = identity not in alive or _is_ready(node.ends) or self._is_late(node)
             except RayError as error:
                 is_over = True
                 self._warn(f"{node.place.name} is not used for ranks: {str(error).splitlines()[-1]}")
@@ -169,14 +177,40 @@ class Nodes:
         listening = [node.place for each, node in self._nodes.items() if node.place.address and room[each]]
         return sorted(listening, key=lambda place: place.name)
 
+    def _is_late(self, node: _Node) -> bool:
+        """Somebody else may have taken the room that it was to have."""
+        if node.place.address or time.monotonic() < node.since + self._start_timeout_s:
+            return False
+        self._warn(f"{node.place.name}: no actor within {self._start_timeout_s:g} s (placement_group_timeout_s)")
+        return True
+
     def _use_more(self, alive: Mapping[str, Mapping[str, Any]], room: Mapping[str, int]) -> None:
+        free = state.available_resources_per_node()
         for identity, node in alive.items():
             used = sum(each.place.slots for each in self._nodes.values())
-            slots = room[identity] if self._most is None else min(room[identity], self._most - used)
-            if slots >= 1 and identity not in self._nodes and time.monotonic() >= self._not_before.get(identity, 0):
-                self._nodes[identity] = self._start(identity, node["NodeManagerAddress"], slots)
+            wanted = room[identity] if self._most is None else min(room[identity], self._most - used)
+            if identity in self._nodes or wanted < 1 or time.monotonic() < self._not_before.get(identity, 0):
+                continue
+            slots = min(wanted, placement.fitting(free.get(identity, {}), self._worker))
+            if slots < wanted and not self._has_settled(identity, slots):
+                continue
+            if slots:
+                self._nodes[identity] = self._start(identity, _name(identity, node), slots)
+            else:
+                self._warn(
+                    f"waits for room on {_name(identity, node)}: {placement.amounts(free.get(identity, {}))} of "
+                    f"{placement.amounts(node['Resources'])} are free, and a rank needs "
+                    f"{placement.amounts(self._worker)}"
+                )
 
-    def _start(self, identity: str, address: str, slots: int) -> _Node:
+    def _has_settled(self, identity: str, slots: int) -> bool:
+        now = time.monotonic()
+        seen, since = self._seen.get(identity, (-1, now))
+        if seen != slots:
+            self._seen[identity] = (slots, now)
+        return seen == slots and now >= since + _SETTLE_S
+
+    def _start(self, identity: str, name: str, slots: int) -> _Node:
         amounts = {name: amount * slots for name, amount in self._worker.items()}
         options = ray.remote(Keeper).options(
             num_cpus=amounts["CPU"],
@@ -185,8 +219,9 @@ class Nodes:
             scheduling_strategy=NodeAffinitySchedulingStrategy(identity, soft=False),
         )
         actor: Any = options.remote(self._ticket)
-        place = PlaceAddress(f"{address}-{identity[:6]}", "", slots)  # several nodes may share an address
-        return _Node(place, actor, actor.address.remote(), actor.wait.remote())
+        return _Node(
+            PlaceAddress(name, "", slots), actor, actor.address.remote(), actor.wait.remote(), time.monotonic()
+        )
 
     def ends(self) -> Iterable[Mapping[str, bytes]]:
         answers = [node.actor.ends.remote() for node in self._nodes.values() if node.place.address]
@@ -207,6 +242,10 @@ class Nodes:
 
     def _drop(self, identity: str) -> None:
         ray.kill(self._nodes.pop(identity).actor)
+
+
+def _name(identity: str, node: Mapping[str, Any]) -> str:
+    return f"{node['NodeManagerAddress']}-{identity[:6]}"  # several nodes may share an address
 
 
 def _is_ready(answer: Any) -> bool:

@@ -44,7 +44,7 @@ def in_new_group(
         remove_placement_group(group)
         raise TimeoutError(
             f"no room within {timeout_s:g} s (placement_group_timeout_s) for {bundles} bundles of {bundle}, "
-            f"{strategy}: {_amounts(ray.available_resources())} of {_amounts(ray.cluster_resources())} are free"
+            f"{strategy}: {amounts(ray.available_resources())} of {amounts(ray.cluster_resources())} are free"
         )
     return Placement(group, True, _by_rank(group, [workers_per_bundle] * bundles))
 
@@ -87,5 +87,5 @@ def _by_rank(group: PlacementGroup, workers: Sequence[int]) -> list[Place]:
     return [Place(index, nodes[index]) for index in bundles for _ in range(workers[index])]
 
 
-def _amounts(resources: Resources) -> str:
+def amounts(resources: Resources) -> str:
     return ", ".join(f"{resources.get(name, 0):g} {name}" for name in ("CPU", "GPU"))
