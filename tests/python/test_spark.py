@@ -25,7 +25,7 @@ import horovod.spark
 import horovod.spark.common.backend
 import hvd.spark
 from hvd.exceptions import RankFailedError
-from hvd.spark import channel, engine
+from hvd.spark import channel, engine, roles
 from launching import ROOT
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::FutureWarning")]
@@ -399,7 +399,12 @@ def test_a_cluster_trains_and_answers_as_tfclusters_do(session) -> None:
     assert chief[4] + worker[4] == 200 and chief[5] == 9900
 
 
-def test_a_cluster_that_fails_says_why(session) -> None:
+def test_a_cluster_that_fails_says_why(session, monkeypatch) -> None:
+    monkeypatch.setattr(roles, "_start_tensorboard", lambda folder: pytest.fail("started before what may fail"))
+    lock = threading.Lock()
+    with pytest.raises(TypeError, match="pickle"):
+        hvd.spark.cluster(lambda args, context: lock, num_workers=2, tensorboard="logs")
+
     def work(args, context):
         feed = context.get_data_feed()
         while not feed.should_stop():

@@ -123,16 +123,16 @@ class Cluster:
     ) -> None:
         self._spark = spark
         self._input_mode = input_mode
+        call = cloudpickle.dumps((fn, args))  # before anything is started: it may fail
         self._coordinator = feeding.Coordinator(spark.host, lambda: None, self._lost_worker)
         self._feeding: engine.Job | None = None
         self._timeout_s = timeout_s
         self._results: list[Any] = []
         self._error: BaseException | None = None
-        self._tensorboard = None if tensorboard is None else _start_tensorboard(tensorboard)
         console = output.Console(roles.tasks, spark.host, None, None)
         env = {"HVD_JOB_KEY": secrets.token_hex(32), **env}
-        call = cloudpickle.dumps((fn, args))
         task = RoleTask(call, roles, env, console.reporting, self._coordinator.address, self._coordinator.key)
+        self._tensorboard = None if tensorboard is None else _start_tensorboard(tensorboard)
         self._thread = threading.Thread(target=self._run, args=(task, console), name="hvd-cluster", daemon=True)
         self._thread.start()
 
