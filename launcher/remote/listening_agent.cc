@@ -91,6 +91,7 @@ class ListeningAgent {
         acceptor_(std::in_place, Listener::tcp(options.host, options.port), key_, Purpose::agents, log_) {
     loop_.watch(acceptor_->fd(), EPOLLIN, [this] { greet(); });
     loop_.watch(signals_.fd(), EPOLLIN, [this] { on_signals(); });
+    if (options_.until_eof) watch_input();
   }
 
   int run() {
@@ -218,13 +219,33 @@ class ListeningAgent {
     callers_.erase(number);
   }
 
+  void watch_input() {
+    try {
+      loop_.watch(STDIN_FILENO, EPOLLIN, [this] { discard_input(); });
+    } catch (const Error&) {  // epoll refuses files and /dev/null
+      throw InvalidArgument("hvdrun agent --until-eof: standard input is no pipe, so it has no end to wait for");
+    }
+  }
+
+  void discard_input() {
+    std::array<std::byte, 4096> bytes;
+    const ssize_t count = read(STDIN_FILENO, bytes.data(), bytes.size());
+    if (count > 0 || (count < 0 && (errno == EINTR || errno == EAGAIN))) return;
+    loop_.forget(STDIN_FILENO);
+    log_.info("ends: whoever has started it has ended");
+    end_with(SIGTERM, SIGINT);  // SIGTERM would let an elastic job use the host a little longer
+  }
+
+  void end_with(int signal, int agents_signal) {
+    if (agent_ > 0) kill(agent_, agents_signal);
+    ending_ = signal;
+    stop_listening();
+  }
+
   void on_signals() {
     for (const int signal : signals_.take()) {
-      if (signal != SIGUSR1 && !asks_to_end(signal)) continue;
-      if (agent_ > 0) kill(agent_, signal == SIGUSR1 ? SIGUSR1 : SIGTERM);
-      if (signal == SIGUSR1) continue;
-      ending_ = signal;
-      stop_listening();
+      if (asks_to_end(signal)) end_with(signal, SIGTERM);
+      if (signal == SIGUSR1 && agent_ > 0) kill(agent_, SIGUSR1);
     }
     for (const auto& [pid, status] : reap_children()) {
       if (pid != agent_) continue;
@@ -349,12 +370,15 @@ ListenOptions parse_listen(const std::vector<std::string>& words) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i] == "--once") {
       options.once = true;
+    } else if (words[i] == "--until-eof") {
+      options.until_eof = true;
     } else if (words[i] == "--listen" && i + 1 < words.size()) {
       place = words[++i];
     } else if (words[i].starts_with("--listen=")) {
       place = words[i].substr(words[i].find('=') + 1);
     } else {
-      throw InvalidArgument("hvdrun agent " + words[i] + ": hvdrun agent --listen [ADDRESS:]PORT [--once]");
+      throw InvalidArgument("hvdrun agent " + words[i] +
+                            ": hvdrun agent --listen [ADDRESS:]PORT [--once] [--until-eof]");
     }
   }
   const auto colon = place.rfind(':');

@@ -23,9 +23,9 @@ class Agents:
     def environment(self, **more):
         return {**os.environ, "HVD_JOB_KEY": self.key, **more}
 
-    def start(self, name, *options, place="127.0.0.1:0", **variables):
+    def start(self, name, *options, place="127.0.0.1:0", stdin=subprocess.DEVNULL, **variables):
         command = ["hvdrun", "agent", "--listen", place, *options]
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        pipes = {"stdin": stdin, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         agent = subprocess.Popen(command, env=self.environment(**variables), **pipes)
         line = agent.stdout.readline()
         self.ports[name] = int(re.fullmatch(r"hvdrun agent: listening on (\d+)\n", line)[1])

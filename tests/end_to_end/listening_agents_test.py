@@ -77,6 +77,20 @@ def test_hvdrun_waits_for_agents_that_come_later(agents):
     assert second.finish() == 0 and "0 1 h1" in second.text, second.text
 
 
+def test_agents_end_with_their_standard_input(agents):
+    """One that was never called, and one that serves a job, whose rank would run for ever."""
+    idle, serving = (agents.start(name, "--until-eof", stdin=subprocess.PIPE) for name in ("h1", "h2"))
+    job = agents.hvdrun("-np", 1, "-H", "h2", "sh", "-c", "echo runs as $$; read line < /dev/zero")
+    job.await_text(r"runs as \d+\n")
+    for agent in (idle, serving):
+        agent.stdin.close()
+        assert agent.wait(10) == 128 + signal.SIGTERM
+        assert "ends: whoever has started it has ended" in agent.stderr.read()
+    agents.processes.clear()
+    assert job.finish() != 0 and "host h2" in job.text, job.text
+    assert not Path("/proc", re.search(r"runs as (\d+)", job.text)[1]).exists()
+
+
 def test_errors_say_what_to_do(agents):
     agents.start("h1")
     agents.name("h2", 9)
@@ -98,11 +112,16 @@ def test_errors_say_what_to_do(agents):
         assert job.finish() == 2 and told in job.text, job.text
     code, said = agents.end("h1")
     assert code == 128 + signal.SIGTERM and "from 127.0.0.1: it does not know the job's key" in said, said
-    for arguments, key, told in [(["7780x"], "a" * 64, "with a port"), (["0"], None, "openssl rand -hex 32")]:
+    for arguments, key, told in [
+        (["7780x"], "a" * 64, "with a port"),
+        (["0"], None, "openssl rand -hex 32"),
+        (["0", "--until-eof"], "a" * 64, "standard input is no pipe"),
+    ]:
         environment = {name: value for name, value in os.environ.items() if name != "HVD_JOB_KEY"}
         ended = subprocess.run(
             ["hvdrun", "agent", "--listen", *arguments],
             env={**environment, **({"HVD_JOB_KEY": key} if key else {})},
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=30,

@@ -6,8 +6,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -77,6 +81,45 @@ def test_a_rank_that_fails(capfd):
         job.run(2, engine, start_timeout=TIME_LIMIT_S)
     assert isinstance(found.value.__cause__, RankFailedError) and found.value.__cause__.rank == 0
     assert "rank 0 on task-0 failed first" in capfd.readouterr().err
+
+
+KILLED = """
+import os, signal, subprocess, sys
+from hvd.cluster import Place, Ticket
+from hvd.private_folder import PrivateFolder
+
+place = Place(Ticket("a" * 64, b""), "127.0.0.1")
+used = PrivateFolder("hvd-run-")
+user = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=(used.held,))
+os.write(1, f"{place._agent.pid} {place._folder.path} {used.path} {user.pid}".encode())
+os.kill(user.pid, signal.SIGSTOP)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIME_LIMIT_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def runs(pid: str) -> bool:
+    try:
+        return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_nothing_is_left_of_a_place_whose_process_was_killed():
+    """Its agent was never called. And a folder that another process uses is there until that process ends."""
+    killed = subprocess.run([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True, timeout=TIME_LIMIT_S)
+    assert killed.returncode == -signal.SIGKILL
+    agent, folder, used, user = killed.stdout.split()
+    wait_until(lambda: not runs(agent) and not Path(folder).exists())
+    assert Path(used).exists()
+    os.kill(int(user), signal.SIGKILL)
+    wait_until(lambda: not Path(used).exists())
 
 
 def count_to(folder, last):

@@ -12,7 +12,6 @@ import pickle
 import re
 import subprocess
 import sys
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ import cloudpickle
 from hvd import _native, basics, failure, installation
 from hvd.exceptions import RankFailedError
 from hvd.outcome import Outcome, first_to_fail, raise_failure
+from hvd.private_folder import PrivateFolder
 
 T = TypeVar("T")
 
@@ -102,18 +102,18 @@ def run(
     python = executable or sys.executable
     if not python:
         raise ValueError("executable must be given: this process does not know its own Python")
-    with tempfile.TemporaryDirectory(prefix="hvd-run-") as folder:  # only its owner may look inside
-        write_call(Path(folder), cloudpickle.dumps((fn, tuple(args), dict(kwargs or {}))))
+    with PrivateFolder("hvd-run-") as folder:
+        write_call(folder.path, cloudpickle.dumps((fn, tuple(args), dict(kwargs or {}))))
         command = [str(installation.find("bin/hvdrun")), "-np", str(np)]
         command += ["--min-np", str(min_np)] if min_np is not None else []
         command += ["--max-np", str(max_np)] if max_np is not None else []
         command += ["-H", hosts] if hosts else []
         command += ["--verbose"] if verbose else []
-        command += [*options, python, "-c", START, folder, *(path for path in sys.path if isinstance(path, str))]
-        code, last_lines = run_to_its_end(
-            command, environment({**os.environ, **(env or {})}, start_timeout), sys.stdout, sys.stderr
-        )
-        return results(Path(folder), None if is_elastic else np, code, last_lines)
+        command += [*options, python, "-c", START, str(folder.path)]
+        command += [path for path in sys.path if isinstance(path, str)]
+        variables = environment({**os.environ, **(env or {})}, start_timeout)
+        code, last_lines = run_to_its_end(command, variables, folder, sys.stdout, sys.stderr)
+        return results(folder.path, None if is_elastic else np, code, last_lines)
 
 
 def environment(variables: dict[str, str], start_timeout: float | None) -> dict[str, str]:
@@ -124,12 +124,14 @@ def environment(variables: dict[str, str], start_timeout: float | None) -> dict[
 
 
 def run_to_its_end(
-    command: list[str], environment: dict[str, str], output: TextIO, errors: TextIO
+    command: list[str], environment: dict[str, str], folder: PrivateFolder, output: TextIO, errors: TextIO
 ) -> tuple[int, list[str]]:
-    """Hands on what hvdrun and its ranks write; returns its exit code and the last lines of its standard error."""
+    """Hands on what hvdrun and its ranks, which use the folder, write; returns its exit code and the last lines of its
+    standard error."""
     process = subprocess.Popen(
         command,
         env=environment,
+        pass_fds=(folder.held,),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -13,7 +13,6 @@ import secrets
 import shlex
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from typing import Any, Protocol, TextIO
 import cloudpickle
 
 from hvd import installation, run_function
+from hvd.private_folder import PrivateFolder
 
 # The folder of a place, which its agent tells the ranks.
 _FOLDER = "HVD_PLACE"
@@ -60,6 +60,7 @@ class Places(Protocol):
 
 class Place:
     """Where ranks can be started: made and kept by a process of the engine. A context, which ends with the agent's end.
+    Agent, ranks and files go, too, if the process is killed.
 
     Args:
         ticket: the job's.
@@ -70,14 +71,14 @@ class Place:
     """
 
     def __init__(self, ticket: Ticket, host: str) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="hvd-place-")  # only its owner may look inside
-        folder = Path(self._folder.name)
-        run_function.write_call(folder, ticket.call)
-        _write_start(folder)
+        self._folder = PrivateFolder("hvd-place-")
+        run_function.write_call(self._folder.path, ticket.call)
+        _write_start(self._folder.path)
         self._agent = subprocess.Popen(
-            [str(installation.find("bin/hvdrun")), "agent", "--listen", "0", "--once"],
-            env={**os.environ, "HVD_JOB_KEY": ticket.key, _FOLDER: str(folder)},
-            stdin=subprocess.DEVNULL,
+            [str(installation.find("bin/hvdrun")), "agent", "--listen", "0", "--once", "--until-eof"],
+            env={**os.environ, "HVD_JOB_KEY": ticket.key, _FOLDER: str(self._folder.path)},
+            pass_fds=(self._folder.held,),
+            stdin=subprocess.PIPE,  # at whose end it ends: when this process does
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -98,7 +99,7 @@ class Place:
 
     def ends(self) -> dict[str, bytes]:
         """What the ranks have left here, for the driver."""
-        return run_function.read_ends(Path(self._folder.name))
+        return run_function.read_ends(self._folder.path)
 
     def close(self) -> None:
         """Ends the agent and its ranks, if they are left, and removes what they have left."""
@@ -106,9 +107,10 @@ class Place:
         if not self.wait(_LONGEST_END_S):
             self._agent.kill()
             self._agent.wait()
-        if self._agent.stdout is not None:
-            self._agent.stdout.close()
-        self._folder.cleanup()
+        for pipe in (self._agent.stdin, self._agent.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._folder.remove()
 
     def __enter__(self) -> Place:
         return self
@@ -166,8 +168,8 @@ class PlacesJob:
         elastic. Arguments, results and exceptions are those of `hvd.run`; `stdout` and `stderr` are where the ranks'
         output goes, by default this process's."""
         is_elastic = min_np is not None or max_np is not None
-        with tempfile.TemporaryDirectory(prefix="hvd-run-") as name:
-            folder = Path(name)
+        with PrivateFolder("hvd-run-") as private:
+            folder = private.path
             command = [str(installation.find("bin/hvdrun")), "-np", str(np)]
             command += ["--min-np", str(min_np)] if min_np is not None else []
             command += ["--max-np", str(max_np)] if max_np is not None else []
@@ -176,8 +178,9 @@ class PlacesJob:
             with _told_of_places(folder, places):
                 command += _hosts_options(folder, is_elastic)
                 command += [*options, "/bin/sh", "-c", f'. "${_FOLDER}/start"']
+                variables = self._environment(env, start_timeout)
                 code, last_lines = run_function.run_to_its_end(
-                    command, self._environment(env, start_timeout), stdout or sys.stdout, stderr or sys.stderr
+                    command, variables, private, stdout or sys.stdout, stderr or sys.stderr
                 )
             for ends in places.ends():
                 for file, content in ends.items():
