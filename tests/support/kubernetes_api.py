@@ -36,7 +36,7 @@ class KubernetesApi:
         self.version, self.oldest = 100, 0
         self.failures = []  # statuses with which the next requests are answered
         self.forbidden = set()  # methods
-        self.requests = []  # (method, path without query, query)
+        self.requests = []  # (method, path without query, query); `changed` tells of them, too
         self.generation, self.bookmark_s = 0, 0.2  # of watches
         self.gone_by_event = False
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self))
@@ -160,7 +160,9 @@ def handler_of(api):
         def serve(self):
             url = urllib.parse.urlsplit(self.path)
             query = dict(urllib.parse.parse_qsl(url.query, strict_parsing=bool(url.query)))
-            api.requests.append((self.command, url.path, query))
+            with api.changed:
+                api.requests.append((self.command, url.path, query))
+                api.changed.notify_all()
             try:
                 check(api, self.command, self.headers)
                 if url.path == "/api/v1/namespaces/team/pods" and self.command == "GET":
