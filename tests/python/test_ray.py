@@ -25,7 +25,7 @@ import hvd
 import hvd.ray
 import hvd.ray.actors
 from hvd.exceptions import HorovodInternalError, InitError, RankFailedError
-from hvd.ray import log, placement, words
+from hvd.ray import log, placement, rendezvous_store
 from launching import ROOT
 
 for pickling in (cloudpickle, ray.cloudpickle):  # hvdrun's ranks, and actors
@@ -161,25 +161,25 @@ def test_in_the_placement_group_of_the_caller():
     ray.util.remove_placement_group(group)
 
 
-# The word of rank 0
+# The rendezvous info of rank 0
 
 
-def test_a_word_is_carried_and_forgotten():
-    job = words.new_job()
-    first, second = (words.place_in(job, rank, 2) for rank in range(2))
-    for word in (b"one", b"two"):
-        assert first.broadcast(word) == second.broadcast(None) == word
+def test_rendezvous_info_is_carried_and_forgotten():
+    job = rendezvous_store.new_job()
+    first, second = (rendezvous_store.place_in(job, rank, 2) for rank in range(2))
+    for info in (b"one", b"two"):
+        assert first.broadcast(info) == second.broadcast(None) == info
     first.forget()
-    assert words.internal_kv._internal_kv_list(job.encode(), namespace=b"hvd") == [f"{job}/0".encode()]
-    words.forget(job)
-    assert not words.internal_kv._internal_kv_list(job.encode(), namespace=b"hvd")
+    assert rendezvous_store.internal_kv._internal_kv_list(job.encode(), namespace=b"hvd") == [f"{job}/0".encode()]
+    rendezvous_store.forget(job)
+    assert not rendezvous_store.internal_kv._internal_kv_list(job.encode(), namespace=b"hvd")
 
 
-def test_a_word_that_does_not_come(monkeypatch):
+def test_rendezvous_info_that_does_not_come(monkeypatch):
     monkeypatch.setenv("HVD_START_TIMEOUT", "0.1")
-    job = words.new_job()
+    job = rendezvous_store.new_job()
     with pytest.raises(InitError, match=r"rank 0 of 2 has not come to hvd.init\(\) within 0.1 s.*: rank 1"):
-        words.place_in(job, 1, 2).broadcast(None)
+        rendezvous_store.place_in(job, 1, 2).broadcast(None)
 
 
 # Horovod's names

@@ -13,7 +13,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from hvd import cluster
 from hvd.outcome import Outcome
-from hvd.ray import placement, words
+from hvd.ray import placement, rendezvous_store
 from hvd.ray.messages import Callbacks, listening
 from hvd.ray.worker import Worker
 
@@ -82,7 +82,7 @@ class ActorsJob:
             raise
 
     def _start_actors(self, placed: placement.Placement, variables: Mapping[str, str]) -> None:
-        self._job = words.new_job()
+        self._job = rendezvous_store.new_job()
         self._lost = ""
         variables = {"HVD_START_TIMEOUT": str(self._settings.timeout_s), **variables}
         actor = ray.remote(self._worker_class)
@@ -121,7 +121,7 @@ class ActorsJob:
             ray.kill(actor)
         self.actors = []
         if self._job:
-            words.forget(self._job)
+            rendezvous_store.forget(self._job)
         if self._placement is not None:
             self._placement.remove()
             self._placement = None
@@ -152,7 +152,7 @@ class ActorsJob:
         with listening(callbacks) as (inbox, _):
             call = _Call([actor.attempt.remote(method, *given, inbox=inbox) for actor in actors])
             if call.await_failure():
-                words.fail(self._job, f"{call.failed()} has failed")  # to those that wait for it in init()
+                rendezvous_store.fail(self._job, f"{call.failed()} has failed")  # to those that wait for it in init()
                 call.await_others()
         if call.has_failed:
             self._recover(call)
@@ -165,8 +165,8 @@ class ActorsJob:
         if call.lost or call.late:
             self._lost = "; ".join(f"rank {rank} {how}" for rank, how in sorted({**call.late, **call.lost}.items()))
             return
-        words.forget(self._job)
-        self._job = words.new_job()
+        rendezvous_store.forget(self._job)
+        self._job = rendezvous_store.new_job()
         for actor in self.actors:
             actor.belong_to.remote(self._job)  # before the calls that follow
 

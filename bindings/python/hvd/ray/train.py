@@ -11,7 +11,7 @@ import ray
 from ray.train.backend import Backend, BackendConfig
 
 from hvd import cluster, rendezvous
-from hvd.ray import words
+from hvd.ray import rendezvous_store
 
 _ANSWER_TIMEOUT_S = 60  # of workers that are there, and have to import hvd
 
@@ -50,7 +50,7 @@ class _HvdBackend(Backend):
     def on_start(self, worker_group: Any, backend_config: BackendConfig) -> None:
         """Each group of workers is a job, also the one that takes the place of a failed one."""
         assert isinstance(backend_config, HvdConfig)
-        job, size = words.new_job(), len(worker_group)
+        job, size = rendezvous_store.new_job(), len(worker_group)
         arguments = [(job, rank, size, backend_config.timeout_s) for rank in range(size)]
         told = [worker_group.execute_single_async(each[1], _remember_place, *each) for each in arguments]
         ray.get(told, timeout=_ANSWER_TIMEOUT_S)
@@ -63,7 +63,7 @@ _variables: dict[str, str] = {}
 def _remember_place(job: str, rank: int, size: int, timeout_s: float) -> None:
     """On a worker."""
     global _place, _variables
-    _place = words.place_in(job, rank, size)
+    _place = rendezvous_store.place_in(job, rank, size)
     _variables = {"HVD_START_TIMEOUT": str(timeout_s)}
 
 

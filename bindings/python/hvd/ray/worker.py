@@ -12,7 +12,7 @@ import ray
 from hvd import basics, cluster, failure
 from hvd.outcome import Outcome
 from hvd.ray import messages
-from hvd.ray.words import place_in
+from hvd.ray.rendezvous_store import place_in
 
 
 class Worker:
@@ -21,7 +21,7 @@ class Worker:
 
     Args:
         rank, size: its place.
-        job: as from `words.new_job`; empty: none yet.
+        job: as from `rendezvous_store.new_job`; empty: none yet.
         variables: for its environment.
     """
 

@@ -1,7 +1,7 @@
-"""How rank 0's word gets to the other ranks: through the key-value store of Ray's head, which every process of the
-cluster is connected with. So no actor has to be started for it, and none can die.
+"""Rank 0's rendezvous info, by which the other ranks find it, in the key-value store of Ray's head.
 
-The word holds the job's key, for the moment in which the ranks join. Whoever may run anything in the Ray cluster can
+Every process of the cluster is connected with that store: no actor has to be started for it, and none can die. The info
+holds the job's key, for the moment in which the ranks join. Whoever may run anything in the Ray cluster can
 read it; such a person can run anything in the ranks, too.
 """
 
@@ -18,21 +18,21 @@ from hvd.exceptions import InitError
 
 _NAMESPACE = b"hvd"
 _FAILED = "failed"
-_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.02  # between two looks for a word
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.02  # between two looks for the info
 
 
 def new_job() -> str:
-    """A name for a job, under which its words are found."""
+    """A name for a job, under which its rendezvous info is found."""
     return uuid.uuid4().hex
 
 
 def place_in(job: str, rank: int, size: int) -> rendezvous.Rendezvous:
-    words = _Words(job, rank, size)
-    return rendezvous.Rendezvous(rank, size, 0, words, words.forget)
+    broadcast = _Broadcast(job, rank, size)
+    return rendezvous.Rendezvous(rank, size, 0, broadcast, broadcast.forget)
 
 
-class _Words:
-    """A job's words, one for each time that its ranks join."""
+class _Broadcast:
+    """Of a job's rendezvous info, which is another one each time that its ranks join."""
 
     def __init__(self, job: str, rank: int, size: int) -> None:
         self._job = job
@@ -41,20 +41,20 @@ class _Words:
         self._times = itertools.count()
         self._key = b""
 
-    def __call__(self, word: bytes | None) -> bytes:
+    def __call__(self, info: bytes | None) -> bytes:
         self._key = _key(self._job, str(next(self._times)))
-        if word is None:
+        if info is None:
             return self._await()
-        internal_kv._internal_kv_put(self._key, word, namespace=_NAMESPACE)
-        return word
+        internal_kv._internal_kv_put(self._key, info, namespace=_NAMESPACE)
+        return info
 
     def _await(self) -> bytes:
         timeout_s = rendezvous.start_timeout_s()
         deadline = time.monotonic() + timeout_s
         pause = _SHORTEST_PAUSE_S
         while True:
-            if word := internal_kv._internal_kv_get(self._key, namespace=_NAMESPACE):
-                return word
+            if info := internal_kv._internal_kv_get(self._key, namespace=_NAMESPACE):
+                return info
             if reason := internal_kv._internal_kv_get(_key(self._job, _FAILED), namespace=_NAMESPACE):
                 raise InitError(reason.decode())
             if time.monotonic() > deadline:
@@ -66,13 +66,13 @@ class _Words:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def forget(self) -> None:
-        """All have joined, and so have read the word."""
+        """All have joined, and so have read the info."""
         if self._rank == 0:
             internal_kv._internal_kv_del(self._key, namespace=_NAMESPACE)
 
 
 def fail(job: str, reason: str) -> None:
-    """Whoever waits for a word of this job gets an InitError with the reason."""
+    """Whoever waits for this job's info gets an InitError with the reason."""
     internal_kv._internal_kv_put(_key(job, _FAILED), reason.encode(), namespace=_NAMESPACE)
 
 
