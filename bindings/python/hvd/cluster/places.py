@@ -72,9 +72,22 @@ class Place:
 
     def __init__(self, ticket: Ticket, host: str) -> None:
         self._folder = PrivateFolder("hvd-place-")
+        try:
+            self._agent = self._start_agent(ticket)
+        except OSError:
+            self._folder.remove()
+            raise
+        assert self._agent.stdout is not None
+        line = self._agent.stdout.readline().strip()
+        if not line.startswith(_LISTENS):
+            self.close()
+            raise OSError(f"the agent of this place does not listen: {line or 'it has ended'}")
+        self.address = f"{host}:{line.removeprefix(_LISTENS)}"
+
+    def _start_agent(self, ticket: Ticket) -> subprocess.Popen[str]:
         run_function.write_call(self._folder.path, ticket.call)
         _write_start(self._folder.path)
-        self._agent = subprocess.Popen(
+        return subprocess.Popen(
             [str(installation.find("bin/hvdrun")), "agent", "--listen", "0", "--once", "--until-eof"],
             env={**os.environ, "HVD_JOB_KEY": ticket.key, _FOLDER: str(self._folder.path)},
             pass_fds=(self._folder.held,),
@@ -82,12 +95,6 @@ class Place:
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert self._agent.stdout is not None
-        line = self._agent.stdout.readline().strip()
-        if not line.startswith(_LISTENS):
-            self.close()
-            raise OSError(f"the agent of this place does not listen: {line or 'it has ended'}")
-        self.address = f"{host}:{line.removeprefix(_LISTENS)}"
 
     def wait(self, timeout: float | None = None) -> bool:
         """Whether the agent has ended, with the job, within so many seconds."""
