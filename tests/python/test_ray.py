@@ -24,6 +24,9 @@ import ray.cloudpickle
 import hvd
 import hvd.ray
 import hvd.ray.actors
+from horovod.ray import BaseHorovodWorker
+from horovod.ray.runner import Coordinator, MiniSettings
+from horovod.ray.utils import detect_nics, map_blocking, nics_to_env_var
 from hvd.exceptions import HorovodInternalError, InitError, RankFailedError
 from hvd.ray import log, placement, rendezvous_store
 from launching import ROOT
@@ -205,8 +208,7 @@ def train_with_horovod(steps: int) -> tuple[int, bool]:
 
 
 def test_a_program_for_horovod():
-    from horovod.ray import BaseHorovodWorker, RayExecutor, ray_logger
-    from horovod.ray.runner import MiniSettings
+    from horovod.ray import RayExecutor, ray_logger
 
     settings = RayExecutor.create_settings(timeout_s=30)
     assert isinstance(settings, MiniSettings) and ray_logger.log is hvd.ray.log
@@ -222,6 +224,68 @@ def test_a_program_for_horovod():
         pass
 
     assert Mine().hostname() == os.uname().nodename
+
+
+def rendezvous_by_variables(coordinator: Coordinator) -> list[float]:
+    """As Ray's HorovodTrainer has its workers join."""
+    actors = [ray.remote(BaseHorovodWorker).remote() for _ in range(2)]
+    for rank, (hostname, node) in enumerate(
+        zip(
+            map_blocking(lambda actor: actor.hostname.remote(), actors),
+            map_blocking(lambda actor: actor.node_id.remote(), actors),
+        )
+    ):
+        coordinator.register(hostname, node, rank)
+    shared = {**coordinator.establish_rendezvous(), **nics_to_env_var(detect_nics(coordinator.settings))}
+    for rank, own in coordinator.finalize_registration().items():
+        actors[rank].update_env_vars.remote({**own, **shared})
+    sums = map_blocking(lambda actor: actor.execute.remote(lambda _: sum_of_ranks()), actors)
+    for actor in actors:
+        ray.kill(actor)
+    return sums
+
+
+def test_a_program_that_places_its_ranks_itself():
+    assert rendezvous_by_variables(Coordinator(MiniSettings(timeout_s=60))) == [1.0, 1.0]
+    coordinator = Coordinator(MiniSettings(nics=["eth1", "eth2"]))
+    for rank, node in enumerate("aabac"):
+        coordinator.register("host", node, rank)
+    assert coordinator.node_id_string == "a:3,b:1,c:1" and coordinator.world_size == 5
+    places = coordinator.finalize_registration()
+    names = [f"HOROVOD_{name}" for name in ("LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")]
+    assert [[places[rank][name] for name in names] for rank in range(5)] == [
+        *([0, 3, 0, 3], [1, 3, 0, 1], [0, 1, 1, 3], [2, 3, 0, 1], [0, 1, 2, 3])
+    ]
+    assert nics_to_env_var(detect_nics(coordinator.settings)) == {"NCCL_SOCKET_IFNAME": "eth1,eth2"}
+    with pytest.raises(ValueError, match="rank 0 is to be on node a, which is none of"):
+        coordinator.establish_rendezvous()
+
+
+HOROVOD_TRAINER = """
+import sys
+
+import ray
+from ray.train import RunConfig, ScalingConfig
+from ray.train.horovod import HorovodTrainer
+
+def train():
+    import horovod.torch as hvd
+    import torch
+
+    hvd.init()
+    ray.train.report({"sum": float(hvd.allreduce(torch.ones(1) * hvd.rank(), op=hvd.Sum)), "local": hvd.local_size()})
+
+ray.init()
+run, scaling = RunConfig(storage_path=sys.argv[1]), ScalingConfig(num_workers=2)
+metrics = HorovodTrainer(train, scaling_config=scaling, run_config=run).fit().metrics
+print("metrics:", metrics["sum"], metrics["local"])
+"""
+
+
+@pytest.mark.long
+def test_rays_own_trainer_for_horovod(monkeypatch, tmp_path):
+    monkeypatch.setenv("RAY_TRAIN_V2_ENABLED", "0")
+    assert "metrics: 1.0 2" in run_program("-c", HOROVOD_TRAINER, str(tmp_path))
 
 
 # Elastic jobs
@@ -373,17 +437,13 @@ def train_with_ray(config: dict[str, str]) -> None:
 
 def test_a_trainer_goes_on_after_a_failure_with_checkpoint_and_data(tmp_path):
     from ray import data, train
-    from ray.train.v2.jax.jax_trainer import JaxTrainer
-    from ray.train.v2.torch.torch_trainer import TorchTrainer
+    from ray.train.v2.jax import JaxTrainer
 
-    config = hvd.ray.HvdConfig(timeout_s=60)
-    scaling = train.ScalingConfig(num_workers=2)
-    assert JaxTrainer(train_with_ray, jax_config=config, scaling_config=scaling).backend_config is config
-    trainer = TorchTrainer(
+    trainer = JaxTrainer(
         train_with_ray,
         train_loop_config={"cause": str(tmp_path / "cause")},
-        torch_config=config,
-        scaling_config=scaling,
+        jax_config=hvd.ray.HvdConfig(timeout_s=60),
+        scaling_config=train.ScalingConfig(num_workers=2),
         run_config=train.RunConfig(
             name="sum", storage_path=str(tmp_path), failure_config=train.FailureConfig(max_failures=1)
         ),
@@ -391,6 +451,45 @@ def test_a_trainer_goes_on_after_a_failure_with_checkpoint_and_data(tmp_path):
     )
     assert trainer.fit().metrics == {"total": 4950.0, "begin": 1}
     assert re.search(r"rank 1 on .* raised KeyError: 'no such sample'", (tmp_path / "cause").read_text())
+
+
+def sum_with_tensorflow() -> tuple[float, int]:
+    import tensorflow as tf
+
+    import hvd.tensorflow as hvd
+
+    hvd.init()
+    return float(hvd.allreduce(tf.fill([3], float(hvd.rank())), op=hvd.Sum)[0]), hvd.size()
+
+
+def sum_with_jax() -> tuple[float, int]:
+    import jax.numpy as jnp
+
+    import hvd.jax as hvd
+
+    hvd.init()
+    return float(hvd.allreduce(jnp.full(3, hvd.rank(), float), op=hvd.Sum)[0]), hvd.size()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("framework", ["jax", "tensorflow"])
+def test_trainers_of_frameworks(framework, tmp_path):
+    from ray import train
+
+    common = {
+        "scaling_config": train.ScalingConfig(num_workers=2),
+        "run_config": train.RunConfig(storage_path=str(tmp_path)),
+    }
+    config = hvd.ray.HvdConfig(timeout_s=60)
+    if framework == "jax":
+        from ray.train.v2.jax import JaxTrainer
+
+        trainer = JaxTrainer(sum_with_jax, jax_config=config, **common)
+    else:
+        from ray.train.tensorflow import TensorflowTrainer
+
+        trainer = TensorflowTrainer(sum_with_tensorflow, tensorflow_config=config, **common)
+    assert trainer.fit().return_value == (1.0, 2)
 
 
 # What is written down elsewhere
@@ -403,10 +502,12 @@ def run_program(*arguments: str) -> str:
     return done.stdout
 
 
-def test_the_job_of_the_page():
+@pytest.mark.parametrize("name", ["RayExecutor(", pytest.param("TorchTrainer(", marks=pytest.mark.long)])
+def test_the_jobs_of_the_page(name):
     page = (ROOT / "docs" / "ray.md").read_text()
-    code, output = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", page, re.DOTALL).groups()
-    assert run_program("-c", code) == output
+    jobs = re.findall(r"```python\n((?:(?!```).)*)```\n\n```\n(.*?)```", page, re.DOTALL)
+    code, output = next(job for job in jobs if name in job[0])
+    assert run_program("-c", code).endswith(output)
 
 
 @pytest.mark.long
