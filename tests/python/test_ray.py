@@ -410,7 +410,7 @@ def test_an_elastic_executor_takes_what_others_have_left(monkeypatch, capsys):
 
 
 def train_with_ray(config: dict[str, str]) -> None:
-    """Adds up its shards of the numbers to 99, in two epochs, and fails once after the first."""
+    """Two epochs, of which it fails once after the first."""
     from ray import train
 
     hvd.init()
@@ -420,8 +420,7 @@ def train_with_ray(config: dict[str, str]) -> None:
     if checkpoint:
         begin = json.loads(Path(checkpoint.path, "epoch.json").read_text()) + 1
     for epoch in range(begin, 2):
-        own = sum(float(batch["id"].sum()) for batch in train.get_dataset_shard("numbers").iter_batches(batch_size=10))
-        total = float(hvd.allreduce(np.array([own]), op=hvd.Sum, name="total")[0])
+        total = sum_of_ranks()
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "epoch.json").write_text(str(epoch))
             kept = train.Checkpoint.from_directory(folder) if hvd.rank() == 0 else None
@@ -435,8 +434,8 @@ def train_with_ray(config: dict[str, str]) -> None:
             raise
 
 
-def test_a_trainer_goes_on_after_a_failure_with_checkpoint_and_data(tmp_path):
-    from ray import data, train
+def test_a_trainer_goes_on_after_a_failure_with_its_checkpoint(tmp_path):
+    from ray import train
     from ray.train.v2.jax import JaxTrainer
 
     trainer = JaxTrainer(
@@ -447,9 +446,8 @@ def test_a_trainer_goes_on_after_a_failure_with_checkpoint_and_data(tmp_path):
         run_config=train.RunConfig(
             name="sum", storage_path=str(tmp_path), failure_config=train.FailureConfig(max_failures=1)
         ),
-        datasets={"numbers": data.range(100, override_num_blocks=2)},
     )
-    assert trainer.fit().metrics == {"total": 4950.0, "begin": 1}
+    assert trainer.fit().metrics == {"total": 1.0, "begin": 1}
     assert re.search(r"rank 1 on .* raised KeyError: 'no such sample'", (tmp_path / "cause").read_text())
 
 
