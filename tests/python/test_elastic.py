@@ -116,6 +116,15 @@ def test_the_loop(error, expected):
     assert state.calls == expected and run.__name__ == "train" and run.__doc__ == "Trains."
 
 
+def test_a_newcomer_makes_room_before_the_others_wait_for_it(monkeypatch):
+    state = Recorded()
+    state.make_room = lambda: state.calls.append("room")
+    monkeypatch.setattr(elastic._native, "stands_by", lambda: True)
+    monkeypatch.setattr(elastic.basics, "leave_standby", lambda: state.calls.append("joins"))
+    elastic.run_fn(lambda state: None, lambda: None)(state)
+    assert state.calls == ["room", "joins", "reset", "sync"]
+
+
 def test_what_is_made_in_the_loop_is_called_the_same_again(monkeypatch):
     monkeypatch.setattr(process_set._native, "rank", lambda: 0)
     before = process_set.name_of_optimizer(process_set.global_process_set, "A")
@@ -272,6 +281,34 @@ def test_only_a_newcomer_takes_the_parameters():
     state.restore()
     assert torch.all(model.weight == expected) and state.batch == 7
     assert process_set.registered() == {0: [0, 1, 2, 3]}
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+def test_a_newcomer_receives_into_the_room_that_it_has_made(kind):
+    is_newcomer = hvd.rank() == 1
+    model = make_model(float(hvd.rank()))
+    optimizer = kind(model.parameters(), lr=0.1, **({"momentum": 0.9} if kind is torch.optim.SGD else {}))
+    state = TorchState(model, optimizer, batch=0)
+
+    def addresses() -> list[int]:
+        of_model = [*model.parameters(), *state._handlers["model"]._saved.values()]
+        states = [*optimizer.state.values(), *state._handlers["optimizer"]._saved["state"].values()]
+        return [tensor.data_ptr() for tensor in of_model + [value for each in states for value in each.values()]]
+
+    if is_newcomer:
+        state.make_room()
+        assert len(optimizer.state) == 2 and all(torch.all(parameter == 1.0) for parameter in model.parameters())
+    else:
+        for parameter in model.parameters():
+            parameter.grad = torch.full_like(parameter, 3.0)
+        optimizer.step()
+        state.save()
+        state._finished_steps, state.batch = 5, 7
+    room = addresses()
+    elastic._synchronize(state, is_needed=is_newcomer)
+    assert addresses() == room and state.batch == 7
+    assert len({repr(each) for each in hvd.allgather_object((model.state_dict(), optimizer.state_dict()))}) == 1
 
 
 @pytest.mark.ranks(2)

@@ -227,6 +227,10 @@ class State:
         `sync_set()` only."""
         raise NotImplementedError
 
+    def make_room(self) -> None:
+        """For subclasses: writes once to the memory that `sync` is going to fill, of which the kernel clears each page
+        first. Called on a newcomer while the others do not wait for it yet. Values may change, as `sync` follows."""
+
     def reset(self) -> None:
         """For subclasses: a new job was joined."""
 
@@ -333,6 +337,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
             try:
                 if is_newcomer:
                     is_newcomer = False
+                    state.make_room()
                     basics.leave_standby()
                     state.on_reset()
                 _synchronize(state, is_needed=not skip_sync or _has_newcomers())

@@ -117,6 +117,10 @@ class TorchState(ObjectState):
         self._set_attributes(copy.deepcopy(self._saved_step))
         return True
 
+    def make_room(self) -> None:
+        for handler in self._handlers.values():
+            handler.make_room()
+
     def sync(self) -> None:
         for handler in self._handlers.values():
             handler.sync()

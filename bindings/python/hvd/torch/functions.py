@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import zip_longest
 from typing import Any, Callable
 
 import cloudpickle
@@ -68,6 +69,28 @@ class _Sent:
     def __init__(self, tensor: torch.Tensor) -> None:
         self.shape, self.dtype = tuple(tensor.shape), tensor.dtype
 
+    def fits(self, value: object) -> bool:
+        return (
+            type(value) is torch.Tensor
+            and (value.shape, value.dtype, value.layout) == (self.shape, self.dtype, torch.strided)
+            and value.is_contiguous()
+        )
+
+
+class _Places:
+    """Where tensors of an optimizer's state are received: in those that are there already, as long as no two of them,
+    and no parameter, share their memory."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        self._taken = {parameter.untyped_storage().data_ptr() for parameter in parameters if parameter.is_cpu}
+
+    def of(self, sent: _Sent, present: Any) -> torch.Tensor:
+        if sent.fits(present) and (memory := present.untyped_storage().data_ptr()) not in self._taken:
+            self._taken.add(memory)
+            return present
+        return torch.empty(sent.shape, dtype=sent.dtype)
+
 
 def broadcast_optimizer_state(
     optimizer: torch.optim.Optimizer,
@@ -99,22 +122,25 @@ def broadcast_optimizer_state(
         materialise_state(optimizer)
     tensors: list[torch.Tensor] = []
 
-    def taken_out(value: object) -> object:
+    def taken_out(value: object, _: object) -> object:
         if isinstance(value, torch.Tensor):
             tensors.append(value)
             return _Sent(value)
         return value
 
-    def put_back(value: object) -> object:
+    places = _Places(optimizer)
+
+    def put_back(value: object, present: object) -> object:
         if isinstance(value, _Sent):
-            tensors.append(torch.empty(value.shape, dtype=value.dtype))
+            tensors.append(places.of(value, present))
             return tensors[-1]
         return value
 
-    state = _mapped(taken_out, optimizer.state_dict()) if is_root else None
+    present = optimizer.state_dict()
+    state = _mapped(taken_out, present) if is_root else None
     state = broadcast_object(state, root_rank, "optimizer_state", process_set)
     if not is_root:
-        state = _mapped(put_back, state)
+        state = _mapped(put_back, state, present)
     named = [(str(number), tensor) for number, tensor in enumerate(tensors)]
     _broadcast_all(named, root_rank, "optimizer_state", process_set)
     if not is_root:
@@ -194,13 +220,16 @@ def _adopt(optimizer: torch.optim.Optimizer, received: dict[str, Any]) -> None:
     optimizer.state.update((parameter_of.get(key, key), value) for key, value in received["state"].items())
 
 
-def _mapped(function: Callable[[object], object], value: Any) -> Any:
-    """The same nest of dictionaries, lists and tuples, with the function applied to what is in them."""
+def _mapped(function: Callable[[object, object], object], value: Any, beside: Any = None) -> Any:
+    """The same nest of dictionaries, lists and tuples, with the function applied to what is in them, and to what is at
+    the same place of another nest, or None."""
     if isinstance(value, dict):
-        return {key: _mapped(function, inner) for key, inner in value.items()}
+        named = beside if isinstance(beside, dict) else {}
+        return {key: _mapped(function, inner, named.get(key)) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_mapped(function, inner) for inner in value)
-    return function(value)
+        listed = beside[: len(value)] if isinstance(beside, (list, tuple)) else ()
+        return type(value)(_mapped(function, *pair) for pair in zip_longest(value, listed))
+    return function(value, beside)
 
 
 def _bytes_of(data: torch.Tensor) -> bytes:

@@ -45,6 +45,9 @@ class StateHandler:
         is called once every value has come, so that a state is never half of one rank and half of another."""
         raise NotImplementedError
 
+    def make_room(self) -> None:
+        """As of State."""
+
     def reset(self) -> None:
         """A new job was joined, or the next epoch of an elastic job."""
 
@@ -206,6 +209,14 @@ class OptimizerStateHandler(StateDictHandler):
     def restore(self) -> None:
         self._discard_gradients()
         super().restore()
+
+    def make_room(self) -> None:
+        """Makes the state that the optimizer begins with, and a copy of it. Not in a GPU's memory, which needs no
+        clearing, and of which a script may have planned every byte."""
+        parameters = [parameter for group in self.value.param_groups for parameter in group["params"]]
+        if not self.value.state and not self.is_sharded() and all(parameter.is_cpu for parameter in parameters):
+            materialise_state(self.value)
+            self.save()
 
     def is_sharded(self) -> bool:
         return has_dtensors([group["params"] for group in self.value.param_groups])
