@@ -10,6 +10,7 @@ from torch import nn
 
 import hvd.torch as hvd
 from hvd import objects
+from hvd.torch import functions
 
 pytestmark = pytest.mark.ranks
 
@@ -117,6 +118,22 @@ def test_broadcast_optimizer_state_of_a_fresh_optimizer():
         torch.testing.assert_close(
             list(model.parameters()), list(expected.parameters()), rtol=1e-5, atol=1e-6, msg=kind
         )
+
+
+def test_state_is_received_on_the_roots_kind_of_device_and_never_twice_in_the_same_memory():
+    weight = nn.Parameter(torch.ones(3, device="meta"))  # stands for a GPU
+    there, shared = torch.zeros(3, device="meta"), torch.zeros(2, 3)
+    places = functions._Places(torch.optim.Adam([weight, nn.Parameter(shared[0])]))
+    for given, present, is_taken in [
+        (torch.ones(3, device="meta"), there, True),
+        (torch.ones(3, device="meta"), None, False),
+        (torch.ones(3), there, False),  # such as Adam's steps
+        (torch.ones(3), shared[1], False),  # a parameter's memory
+    ]:
+        place = places.of(functions._Sent(given), present)
+        assert (place is present) == is_taken and (place.device, place.shape) == (given.device, given.shape)
+    own = torch.zeros(2, 3)
+    assert [places.of(functions._Sent(row), row) is row for row in own] == [True, False]
 
 
 def test_broadcast_optimizer_state_of_lbfgs():

@@ -67,29 +67,32 @@ class _Sent:
     """Stands for a tensor within the optimizer state while the tensor itself travels as such."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self.shape, self.dtype = tuple(tensor.shape), tensor.dtype
+        self.shape, self.dtype, self.device_type = tuple(tensor.shape), tensor.dtype, tensor.device.type
 
     def fits(self, value: object) -> bool:
         return (
             type(value) is torch.Tensor
             and (value.shape, value.dtype, value.layout) == (self.shape, self.dtype, torch.strided)
+            and value.device.type == self.device_type
             and value.is_contiguous()
         )
 
 
 class _Places:
     """Where tensors of an optimizer's state are received: in those that are there already, as long as no two of them,
-    and no parameter, share their memory."""
+    and no parameter, share their memory; else in new ones, on this rank's device if the root's are on one."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self._taken = {parameter.untyped_storage().data_ptr() for parameter in parameters if parameter.is_cpu}
+        self._devices = {parameter.device.type: parameter.device for parameter in parameters}
 
     def of(self, sent: _Sent, present: Any) -> torch.Tensor:
         if sent.fits(present) and (memory := present.untyped_storage().data_ptr()) not in self._taken:
             self._taken.add(memory)
             return present
-        return torch.empty(sent.shape, dtype=sent.dtype)
+        device = self._devices.get(sent.device_type, sent.device_type)
+        return torch.empty(sent.shape, dtype=sent.dtype, device=device)
 
 
 def broadcast_optimizer_state(
