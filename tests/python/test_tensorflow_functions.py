@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import hvd.tensorflow as hvd
+from hvd import elastic, process_set
 from tensorflow_modes import MODES, run
 
 pytestmark = pytest.mark.ranks
@@ -226,6 +227,39 @@ def test_elastic_state_of_keras():
     model.train_on_batch(np.ones((2, 3)), np.zeros((2, 1)))
     state.restore()
     assert [np.asarray(each).tolist() for each in [*model.variables, *model.optimizer.variables]] == kernels[0]
+
+
+@pytest.mark.parametrize("kind", ["variables", "tf_keras_state", "keras_state"])
+def test_only_those_that_lack_the_newest_step_receive_it(kind):
+    """Values differ here, to show who has received them."""
+    keras = pytest.importorskip("keras")
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("Keras runs on another backend")
+    import hvd.keras as hvd_keras
+
+    rank = hvd.rank()
+    variable = tf.Variable([float(rank)] * 3)
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1, kernel_initializer="ones")])
+    model.compile(keras.optimizers.SGD(momentum=0.9), "mse")
+    model.optimizer.build(model.trainable_variables)
+    model.layers[0].kernel.assign([[float(rank)]] * 3)
+    state = {
+        "variables": lambda: hvd.elastic.TensorFlowState([variable], batch=0),
+        "tf_keras_state": lambda: hvd.elastic.TensorFlowKerasState(model, batch=0),
+        "keras_state": lambda: hvd_keras.elastic.KerasState(model, batch=0),
+    }[kind]()
+    changed = variable if kind == "variables" else model.layers[0].kernel
+    if rank != 1:
+        state._is_synchronized = True
+        state._is_at_step = rank != 3  # its step is under way
+        state._finished_steps, state.batch = 5, 7
+    elastic._synchronize(state, is_needed=rank == 1)
+    expected = 0 if rank in (1, 3) else rank
+    assert np.all(changed.numpy() == expected) and state.batch == 7
+    changed.assign(changed - 1)
+    state.restore()
+    assert np.all(changed.numpy() == expected)
+    assert state._finished_steps == 5 and process_set.registered() == {0: list(range(hvd.size()))}
 
 
 @pytest.mark.parametrize("goes_back", ["restore", "reset"])

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import hvd.keras as hvd
-from hvd import checkpoint
+from hvd import checkpoint, elastic
 from hvd.keras.framework import backend, is_keras_3, keras, native
 from hvd.keras.functions import state_of
 from hvd.keras.optimizer import counting_passes
@@ -564,6 +564,12 @@ def check_elastic() -> None:
     assert broken and state.epoch == 3 and state.batch == 0
     assert int(np.asarray(model.optimizer.iterations)) == 3 * BATCHES
     require_alike(model)
+    for lacking, expected in ((), RANK), ((SIZE - 1,), 0):  # who has the newest step keeps its values
+        bias = model.trainable_variables[-1]
+        bias.assign(np.full(bias.shape, RANK, "float32"))
+        state._is_at_step = RANK not in lacking
+        elastic._synchronize(state, is_needed=True)
+        assert np.all(np.asarray(values_of([bias])) == (expected if RANK in (0, *lacking) else RANK))
 
 
 def values_of(variables: Iterable[Any]) -> list[Any]:

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Callable
 
+from hvd.process_set import ProcessSet
+
 
 class Backend:
     """One framework. Tensors are its own, variables its own or those of Keras 3."""
@@ -40,8 +42,8 @@ class Backend:
         """Why this cannot be overwritten; None: it can."""
         return None
 
-    def broadcast_variables(self, variables: Sequence[Any], root_rank: int) -> None:
-        """Overwrites variables, of the same shapes and dtypes on every rank, with the root's."""
+    def broadcast_variables(self, variables: Sequence[Any], root_rank: int, process_set: ProcessSet) -> None:
+        """Overwrites variables, of the same shapes and dtypes on every rank of the set, with the root's."""
         raise NotImplementedError
 
     def saved_variables(self, optimizer: Any) -> list[Any]:

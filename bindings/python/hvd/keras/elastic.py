@@ -14,7 +14,7 @@ import pathlib
 from typing import Any, Callable, cast
 
 from hvd import basics
-from hvd.elastic import ObjectState, State, from_source, source_rank
+from hvd.elastic import ObjectState, State, from_source, source_rank, sync_set
 from hvd.keras.elastic_callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
 from hvd.keras.framework import backend, native
 from hvd.keras.functions import are_built, broadcast_variables, state_of
@@ -87,8 +87,7 @@ class KerasState(ObjectState):
             reduction.forget()
 
     def sync(self) -> None:
-        """Gives every rank the state of `hvd.elastic.source_rank()`. All ranks must call it. A model without variables
-        is the same everywhere.
+        """As of State. A model without variables is the same everywhere.
 
         Raises:
             ValueError: the model has variables on some ranks only: call `model.build()` on all of them first.
@@ -101,7 +100,8 @@ class KerasState(ObjectState):
                     f"the model or its optimizer has no variables on ranks {without}: call model.build() before making "
                     "the state"
                 )
-            broadcast_variables(state_of(self.model, self.optimizer), root_rank=source_rank())
+            if among := sync_set():
+                broadcast_variables(state_of(self.model, self.optimizer), source_rank(), among)
         super().sync()
 
     def saved(self) -> dict[str, Any]:

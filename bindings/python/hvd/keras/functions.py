@@ -7,6 +7,7 @@ from typing import Any, Callable, NoReturn
 
 from hvd.keras.framework import backend, is_plain, native
 from hvd.objects import allgather_object
+from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Average, resolve_op
 
 
@@ -85,12 +86,13 @@ def broadcast_global_variables(root_rank: int) -> NoReturn:
     )
 
 
-def broadcast_variables(variables: Iterable[Any], root_rank: int) -> None:
-    """Overwrites variables with the root's. All ranks must call it.
+def broadcast_variables(variables: Iterable[Any], root_rank: int, process_set: ProcessSet = global_process_set) -> None:
+    """Overwrites variables with the root's. All ranks of the set must call it.
 
     Args:
         variables: of Keras, or of the backend; of any dtype, and of the same shapes on every rank.
-        root_rank: the rank whose values everybody gets.
+        root_rank: the rank in the job, and in the set, whose values everybody gets.
+        process_set: the ranks that take part.
 
     Raises:
         ValueError: ranks have variables of other shapes or dtypes; on every rank, before anything has changed.
@@ -99,17 +101,18 @@ def broadcast_variables(variables: Iterable[Any], root_rank: int) -> None:
     given = list(variables)
     wrong = [problem for problem in map(backend().why_not_a_variable, given) if problem is not None]
     described = [(tuple(variable.shape), str(native(variable).dtype)) for variable in given] if not wrong else wrong[0]
-    _require_alike(allgather_object(described), root_rank)
-    backend().broadcast_variables(given, root_rank)
+    everywhere = allgather_object(described, process_set=process_set)
+    _require_alike(dict(zip(process_set.ranks or (), everywhere)), root_rank)
+    backend().broadcast_variables(given, root_rank, process_set)
 
 
-def _require_alike(by_rank: list[Any], root_rank: int) -> None:
+def _require_alike(by_rank: dict[int, Any], root_rank: int) -> None:
     """`by_rank`: what ranks have to broadcast, or why they cannot."""
-    for rank, described in enumerate(by_rank):
+    for rank, described in by_rank.items():
         if isinstance(described, str):
             raise ValueError(f"rank {rank}: {described}")
     expected = by_rank[root_rank]
-    for rank, described in enumerate(by_rank):
+    for rank, described in by_rank.items():
         if len(described) != len(expected):
             raise ValueError(
                 f"rank {rank} has {len(described)} variables to broadcast, but rank {root_rank}, the root, has "

@@ -24,6 +24,7 @@ from hvd.keras import gradients
 from hvd.keras.backend import Backend
 from hvd.keras.framework import native, wrap_method
 from hvd.keras.reduction import is_distributed, reduction_of, reduction_within
+from hvd.process_set import ProcessSet
 
 if TYPE_CHECKING:
     Behaviour = Any  # the optimizer's class, which comes after it in the bases
@@ -65,10 +66,10 @@ class OnJax(Backend):
             return None
         return f"JAX has no variables of its own: a keras.Variable is needed, not {type(variable).__name__}"
 
-    def broadcast_variables(self, variables: Sequence[Any], root_rank: int) -> None:
+    def broadcast_variables(self, variables: Sequence[Any], root_rank: int, process_set: ProcessSet) -> None:
         with translated():
             received = jax.block_until_ready(
-                self.package.broadcast_tree([native(variable) for variable in variables], root_rank)
+                self.package.broadcast_tree([native(variable) for variable in variables], root_rank, process_set)
             )
         for variable, value in zip(variables, received):
             variable.assign(value)

@@ -18,6 +18,7 @@ import hvd.tensorflow
 from hvd.keras.backend import Backend
 from hvd.keras.framework import native, wrap_method
 from hvd.keras.reduction import is_distributed
+from hvd.process_set import ProcessSet
 from hvd.tensorflow import aggregation, gradients
 from hvd.tensorflow.errors import translated
 from hvd.tensorflow.tape import gradients_of
@@ -35,8 +36,8 @@ class OnTensorflow(Backend):
     def snapshot(self, variable: Any) -> Any:
         return variable.numpy().copy()
 
-    def broadcast_variables(self, variables: Sequence[Any], root_rank: int) -> None:
-        self.package.broadcast_variables([native(variable) for variable in variables], root_rank)
+    def broadcast_variables(self, variables: Sequence[Any], root_rank: int, process_set: ProcessSet) -> None:
+        self.package.broadcast_variables([native(variable) for variable in variables], root_rank, process_set)
 
     def reducer(self, **settings: Any) -> Any:
         return gradients.GradientReducer(**settings)

@@ -14,6 +14,7 @@ from hvd.exceptions import HorovodInternalError
 from hvd.keras import gradients
 from hvd.keras.backend import Backend
 from hvd.keras.framework import native
+from hvd.process_set import ProcessSet
 from hvd.torch.collectives import delivered_group, start_grouped_allreduce
 from hvd.torch.tensors import wait_for
 
@@ -32,9 +33,9 @@ class OnTorch(Backend):
     def snapshot(self, variable: Any) -> Any:
         return variable.detach().clone()
 
-    def broadcast_variables(self, variables: Sequence[Any], root_rank: int) -> None:
+    def broadcast_variables(self, variables: Sequence[Any], root_rank: int, process_set: ProcessSet) -> None:
         parameters = [(str(number), native(variable)) for number, variable in enumerate(variables)]
-        self.package.broadcast_parameters(parameters, root_rank)
+        self.package.broadcast_parameters(parameters, root_rank, process_set)
 
     def reducer(self, **settings: Any) -> Any:
         return GradientReducer(**settings)
