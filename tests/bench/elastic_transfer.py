@@ -1,11 +1,16 @@
 """How long the state takes to a newcomer, beside memcpy of as many bytes, in turn.
 
-    python tests/bench/elastic_transfer.py [--trials 9] [-np 2] [--megabytes 400] [--optimizer sgd|adam] [--tensors 8]
-        [HVDRUN'S OPTIONS ...]
+    python tests/bench/elastic_transfer.py [--trials 9] [-np 2] [--newcomers 1] [--megabytes 400] [--tensors 8]
+        [--optimizer sgd|adam] [HVDRUN'S OPTIONS ...]
 
-In a job of a fixed number of ranks, the last rank takes a newcomer's place in each trial: it makes a model, an
-optimizer and a state anew, in memory that the process has not had before, and does what a newcomer does while it stands
-by. Then all ranks enter `hvd.elastic.run` together. Of each trial the newcomer's times count, in seconds:
+In a job of a fixed number of ranks, the last ones take newcomers' places in each trial: they make a model, an optimizer
+and a state anew, in memory that the process has not had before, and do what a newcomer does while it stands by. Then
+all ranks enter `hvd.elastic.run` together. Over hosts, inside a lab of netlab.sh whose links carry 1 Gb/s:
+
+    tests/support/netlab.sh 3 1gbit python tests/bench/elastic_transfer.py -np 3 --newcomers 2 --megabytes 100 \\
+        --rsh "tests/support/netlab.sh on" -H h1,h2,h3
+
+Of each trial the times of the last rank count, in seconds:
 
     stand by  what it prepares beforehand, while the others train
     whole     from the entrance to the training function's first line; of it
@@ -48,7 +53,7 @@ def be_a_rank(options: argparse.Namespace) -> None:
 
     torch.set_num_threads(1)
     hvd.init()
-    is_newcomer = hvd.rank() == hvd.size() - 1
+    is_newcomer = hvd.rank() >= hvd.size() - options.newcomers
     size = int(options.megabytes * 2**20)
     warm = [(ctypes.c_char * size)() for _ in range(3)] if is_newcomer else []
     state = made(options)
@@ -70,7 +75,9 @@ def be_a_rank(options: argparse.Namespace) -> None:
         taken["memcpy"] = copy_along(warm, size)
         taken["fresh"] = copy_along([warm[0], unwritten(size), unwritten(size)], size)
         del newcomer
-        if state.trial > 1:  # the first one makes what later ones find, such as libraries' memory
+        if (
+            state.trial > 1 and hvd.rank() == hvd.size() - 1
+        ):  # the first one makes what later ones find, such as libraries' memory
             print("trial", *(taken[part] for part in PARTS), flush=True)
 
 
@@ -118,7 +125,8 @@ def main(options: argparse.Namespace, hvdrun_options: list[str]) -> None:
     done = subprocess.run(hvdrun, stdout=subprocess.PIPE, text=True, check=True, env=environment)
     trials = [list(map(float, line.split()[1:])) for line in done.stdout.splitlines() if line.startswith("trial ")]
     machine = f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}"
-    print(f"{options.megabytes:g} MB in {options.tensors} parameters, {options.optimizer}, np={options.np}, {machine}")
+    ranks = f"np={options.np} with {options.newcomers} newcomers"
+    print(f"{options.megabytes:g} MB in {options.tensors} parameters, {options.optimizer}, {ranks}, {machine}")
     print(f"{'seconds':10}{'minimum':>10}{'median':>10}")
     columns = dict(zip(PARTS, zip(*trials)))
     for part, values in columns.items():
@@ -132,6 +140,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--trials", type=int, default=9)
     parser.add_argument("-np", type=int, default=2)
+    parser.add_argument("--newcomers", type=int, default=1)
     parser.add_argument("--megabytes", type=float, default=400)
     parser.add_argument("--tensors", type=int, default=8)
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd")

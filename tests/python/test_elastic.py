@@ -283,6 +283,37 @@ def test_only_a_newcomer_takes_the_parameters():
     assert process_set.registered() == {0: [0, 1, 2, 3]}
 
 
+@pytest.mark.parametrize(
+    ("has_it", "hosts", "expected"),
+    [
+        ("nnn", "aab", {1: [0, 2]}),  # the first synchronisation
+        ("nyn", "aaa", {1: [0, 2]}),
+        ("nyyn", "aabb", {1: [0], 2: [3]}),
+        ("nyynnn", "aabbcc", {1: [0, 4, 5], 2: [3]}),
+        ("nnyn", "aabb", {1: [0, 3]}),  # rank 1 has gone further than the step that rank 2 has finished, too
+        ("yyy", "abc", {}),
+    ],
+)
+def test_who_takes_the_state_from_whom(has_it, hosts, expected):
+    assert elastic._sync_groups(1, [each == "y" for each in has_it], list(map(ord, hosts))) == expected
+
+
+@pytest.mark.ranks(4)
+def test_survivors_of_each_host_give_their_state_to_its_newcomers(monkeypatch):
+    """Parameters differ here, to show whose have come; objects come from one rank."""
+    rank = hvd.rank()
+    monkeypatch.setattr(elastic, "_host_number", lambda: 1 + rank // 2)
+    model = make_model(float(rank))
+    state = TorchState(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=float(rank)), giver=rank)
+    if rank % 2 == 0:
+        state._is_synchronized = state._is_at_step = True
+        state._finished_steps = 5
+    elastic._synchronize(state, is_needed=rank % 2 == 1)
+    giver = rank // 2 * 2
+    assert torch.all(model.weight == giver) and state.optimizer.param_groups[0]["lr"] == giver
+    assert state.giver == 0 and process_set.registered() == {0: [0, 1, 2, 3]}
+
+
 @pytest.mark.ranks(2)
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
 def test_a_newcomer_receives_into_the_room_that_it_has_made(kind):

@@ -12,6 +12,7 @@ Frameworks bring their own states (`hvd.torch.elastic.TorchState`).
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import ctypes
 import functools
@@ -21,6 +22,7 @@ import pickle
 import queue
 import signal
 import time
+import zlib
 from collections.abc import Iterable
 from typing import Any, Callable
 
@@ -398,12 +400,19 @@ def source_rank() -> int:
 
 
 _sync_set: process_set.ProcessSet | None = process_set.global_process_set
+_sync_root = 0
 
 
 def sync_set() -> process_set.ProcessSet | None:
-    """In the `sync()` that is going on: `source_rank()` and the ranks that need its state. None on the others, which
+    """In the `sync()` that is going on: `sync_root()` and the ranks that need its state. None on the others, which
     have finished the same steps, and so have it."""
     return _sync_set
+
+
+def sync_root() -> int:
+    """The rank of `sync_set()` whose state the others there take: on this host one of its own, if one has the same as
+    `source_rank()`."""
+    return _sync_root
 
 
 def from_source(broadcast_object: Callable[..., Any]) -> Broadcast:
@@ -413,7 +422,7 @@ def from_source(broadcast_object: Callable[..., Any]) -> Broadcast:
 
 def _synchronize(state: State, is_needed: bool) -> None:
     """All ranks call; they synchronise if any of them needs it: they may have left the last epoch in different ways."""
-    global _source_rank, _sync_set
+    global _source_rank, _sync_set, _sync_root
     if not _native.is_initialized() or _native.size() == 1:
         if is_needed:
             state.sync()
@@ -429,18 +438,35 @@ def _synchronize(state: State, is_needed: bool) -> None:
         state._finished_steps = state._steps_at_save  # the end of its own step is about to be overwritten
     has_it = is_newest and state._is_at_step and state._is_synchronized and state._takes_newest
     state._is_saved = state._is_saved and has_it
-    needing = [rank for rank, has in enumerate(_gather_flags(has_it)) if not has]
+    source = _MOST_RANKS - (newest & _MOST_RANKS) if state._takes_newest else 0
+    groups = _sync_groups(source, *_who_has_it(has_it))
     before = _native.metrics()["bytes"]
     try:
-        if state._takes_newest:
-            _source_rank = _MOST_RANKS - (newest & _MOST_RANKS)
-        with process_set.temporary(sorted({_source_rank, *needing}) if needing else []) as taking_part:
-            _sync_set = taking_part if taking_part and taking_part.included() else None
+        _source_rank, _sync_set = source, None
+        with contextlib.ExitStack() as sets:
+            for root, ranks in groups.items():
+                group = sets.enter_context(process_set.temporary(sorted([root, *ranks])))
+                if group is not None and group.included():
+                    _sync_set, _sync_root = group, root
             state.sync()
             _note_synchronized(state, steps)  # before ranks wait for one another again
         basics.elastic_counters["elastic_state_bytes"] += _native.metrics()["bytes"] - before
     finally:
-        _source_rank, _sync_set = 0, process_set.global_process_set
+        _source_rank, _sync_set, _sync_root = 0, process_set.global_process_set, 0
+
+
+def _sync_groups(source: int, has_it: list[bool], hosts: list[int]) -> dict[int, list[int]]:
+    """By the rank that gives its state: those that take it. The ranks of a host take it from one of their own, without
+    the network, if one has it. Between hosts a broadcast is a chain, which brings it to all as fast as to one."""
+    nearest: dict[int, int] = {}
+    for rank, host in enumerate(hosts):
+        if has_it[rank] and has_it[source]:
+            nearest.setdefault(host, rank)
+    groups: dict[int, list[int]] = {}
+    for rank, host in enumerate(hosts):
+        if not has_it[rank] and rank != source:
+            groups.setdefault(nearest.get(host, source), []).append(rank)
+    return groups
 
 
 def _note_synchronized(state: State, steps: int) -> None:
@@ -469,13 +495,19 @@ def largest_numbers(*numbers: int) -> list[int]:
     return _exchange(_MAXIMUM, *numbers)
 
 
-def _gather_flags(flag: bool) -> list[bool]:
-    """Those of all ranks, which all call it."""
-    flags = [0] * _native.size()
-    flags[_native.rank()] = int(flag)
-    tensors = [((len(flags),), _native.INT64)]
-    spec = _native.OperationSpec(_native.ALLREDUCE, "hvd.elastic.flags", 0, tensors, op=reduce_op.Max)
-    return [each != 0 for each in _exchange(spec, *flags)]
+def _who_has_it(has_it: bool) -> tuple[list[bool], list[int]]:
+    """What all ranks say, which all call it; and a number for the host of each."""
+    numbers = [0] * _native.size()
+    numbers[_native.rank()] = _host_number() << 1 | has_it
+    tensors = [((len(numbers),), _native.INT64)]
+    spec = _native.OperationSpec(_native.ALLREDUCE, "hvd.elastic.who", 0, tensors, op=reduce_op.Max)
+    gathered = _exchange(spec, *numbers)
+    return [bool(number & 1) for number in gathered], [number >> 1 for number in gathered]
+
+
+def _host_number() -> int:
+    """Of two hosts with the same one, one takes the state over the network."""
+    return zlib.crc32(os.uname().nodename.encode())
 
 
 def _exchange(spec: _native.OperationSpec, *numbers: int) -> list[int]:

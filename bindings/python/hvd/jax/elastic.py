@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from hvd import basics
-from hvd.elastic import ObjectState, State, from_source, join_anew, run_fn, source_rank, sync_set
+from hvd.elastic import ObjectState, State, from_source, join_anew, run_fn, sync_root, sync_set
 from hvd.jax import collectives, primitive
 from hvd.jax.errors import translated
 from hvd.objects import broadcast_object
@@ -90,10 +90,10 @@ class JaxState(ObjectState):
 
         skeleton = self._bcast_object(jax.tree.map(taken_out, self._attributes()))
         if among := sync_set():
-            if basics.rank() != source_rank():
+            if basics.rank() != sync_root():
                 arrays = [leaf.blank() for leaf in jax.tree.leaves(skeleton) if isinstance(leaf, _Sent)]
             with translated():
-                arrays = jax.block_until_ready(collectives.broadcast_tree(arrays, source_rank(), among))
+                arrays = jax.block_until_ready(collectives.broadcast_tree(arrays, sync_root(), among))
         received = iter(arrays)
         self._set_attributes(jax.tree.map(lambda leaf: next(received) if isinstance(leaf, _Sent) else leaf, skeleton))
         if not self._is_saved:

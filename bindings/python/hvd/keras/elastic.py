@@ -14,7 +14,7 @@ import pathlib
 from typing import Any, Callable, cast
 
 from hvd import basics
-from hvd.elastic import ObjectState, State, from_source, source_rank, sync_set
+from hvd.elastic import ObjectState, State, from_source, sync_root, sync_set
 from hvd.keras.elastic_callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
 from hvd.keras.framework import backend, native
 from hvd.keras.functions import are_built, broadcast_variables, state_of
@@ -101,7 +101,7 @@ class KerasState(ObjectState):
                     "the state"
                 )
             if among := sync_set():
-                broadcast_variables(state_of(self.model, self.optimizer), source_rank(), among)
+                broadcast_variables(state_of(self.model, self.optimizer), sync_root(), among)
         super().sync()
 
     def saved(self) -> dict[str, Any]:

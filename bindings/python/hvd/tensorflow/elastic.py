@@ -9,7 +9,7 @@ from typing import Any, Callable
 import tensorflow as tf
 
 from hvd import basics
-from hvd.elastic import ObjectState, from_source, join_anew, run_fn, source_rank, sync_set
+from hvd.elastic import ObjectState, from_source, join_anew, run_fn, sync_root, sync_set
 from hvd.exceptions import HorovodInternalError
 from hvd.tensorflow.errors import is_ours
 from hvd.tensorflow.functions import broadcast_object, broadcast_variables
@@ -90,7 +90,7 @@ class TensorFlowState(ObjectState):
         if self._session is not None:
             self._session.run(self._synchronize)
         elif among := sync_set():
-            broadcast_variables(self.variables, source_rank(), among)
+            broadcast_variables(self.variables, sync_root(), among)
         super().sync()
 
 

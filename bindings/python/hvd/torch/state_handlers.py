@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from hvd.elastic import source_rank, sync_set
+from hvd.elastic import source_rank, sync_root, sync_set
 from hvd.torch.elastic_sampler import ElasticSampler
 from hvd.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters, materialise_state
 from hvd.torch.sharded_checkpoint import has_dtensors, is_placed_alike
@@ -166,12 +166,12 @@ class ModelStateHandler(StateDictHandler):
 
     def _sync_whole(self) -> None:
         if among := sync_set():
-            broadcast_parameters(self.value.state_dict(), root_rank=source_rank(), process_set=among)
+            broadcast_parameters(self.value.state_dict(), root_rank=sync_root(), process_set=among)
 
     def _sync_sharded(self) -> None:
         if among := sync_set():
             whole = {name: value for name, value in self.value.state_dict().items() if not has_dtensors(value)}
-            broadcast_parameters(whole, root_rank=source_rank(), process_set=among)
+            broadcast_parameters(whole, root_rank=sync_root(), process_set=among)
 
 
 class OptimizerStateHandler(StateDictHandler):
@@ -228,7 +228,7 @@ class OptimizerStateHandler(StateDictHandler):
 
     def _sync_whole(self) -> None:
         if among := sync_set():
-            broadcast_optimizer_state(self.value, root_rank=source_rank(), process_set=among)
+            broadcast_optimizer_state(self.value, root_rank=sync_root(), process_set=among)
 
 
 class SamplerStateHandler(StateDictHandler):
