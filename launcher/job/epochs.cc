@@ -18,6 +18,11 @@ std::string list_processes_without(const std::vector<int>& processes, const std:
   return count == 0 ? "" : (count == 1 ? "process " : "processes ") + list;
 }
 
+ProcessEnd end_for_membership(const RankEnd& end) {
+  if (end.status.ok() && !end.ended_without_shutdown()) return ProcessEnd::finished;
+  return end.status == ExitStatus{.value = kFailedForGood} ? ProcessEnd::failed_for_good : ProcessEnd::failed;
+}
+
 }  // namespace
 
 Epochs::Epochs(const MembershipOptions& options, ElasticStore& store, Callbacks callbacks)
@@ -53,15 +58,14 @@ void Epochs::arrived(int process, std::int64_t arrival) {
 
 void Epochs::process_ended(int process, const std::string& host, const RankEnd& end) {
   if (over()) return;
-  const bool has_failed = !end.status.ok() || end.ended_without_shutdown();
   const auto rank = membership_.rank_of(process);
   const std::string name = rank ? "rank " + std::to_string(*rank) : "process " + std::to_string(process);
   const std::string cause = failure_of(name + (host.empty() ? "" : " on " + host), end);
-  if (has_failed) {
+  if (end_for_membership(end) != ProcessEnd::finished) {
     last_failed_ = process;
     note(cause);
   }
-  membership_.process_ended(process, has_failed ? ProcessEnd::failed : ProcessEnd::finished, cause, Clock::now());
+  membership_.process_ended(process, end_for_membership(end), cause, Clock::now());
   perform();
 }
 

@@ -44,10 +44,11 @@ void Membership::process_ended(int process, ProcessEnd how, const std::string& c
   const Process ended = found->second;
   processes_.erase(found);
   const bool was_in_epoch = ended.place == Place::member;
-  if (how == ProcessEnd::failed) {
+  if (how == ProcessEnd::failed || how == ProcessEnd::failed_for_good) {
     last_failure_ = cause;
     if (was_in_epoch) epoch_failure_ = cause;
-    has_failed_ = has_failed_ || is_first();
+    note_first_failure();
+    if (how == ProcessEnd::failed_for_good && is_first()) return end_job("no restart mends what has failed");
     cool_down(ended.host, now);
     if (was_in_epoch && running()) gather(cause, now);
   } else if (!ended.leaves && (was_in_epoch || is_first())) {
@@ -95,7 +96,7 @@ void Membership::host_lost(const std::string& host, const std::string& cause, Ti
   cool_down(host, now);
   last_failure_ = cause;
   if (had_member) epoch_failure_ = cause;
-  has_failed_ = has_failed_ || (had_any && is_first());
+  if (had_any) note_first_failure();
   if (had_member && running()) gather(cause, now);
   advance(now);
 }
@@ -172,7 +173,7 @@ void Membership::end_if_hopeless() {
   if (finishing_ && (nobody_is_left || (!is_first() && trained == 0))) return end_job(epoch_failure_);
   if (state_is_lost() && !has_left_early_) return end_job("every process that had the job's state is gone");
   if (state_is_lost() && count_at(Place::expelled) == 0) return end_job({}, true);
-  if (nobody_is_left && has_failed_ && is_first()) return end_job("every process has failed before the job began");
+  if (all_have_failed()) return end_job("every process has failed before the job began");
   const bool some_may_arrive = in_epoch > 0 || (is_first() && count_at(Place::starting) > 0);
   if (finishing_ && !running() && !some_may_arrive && !can_begin()) {
     end_job("too few processes are left, after others have finished");
@@ -181,7 +182,7 @@ void Membership::end_if_hopeless() {
 
 void Membership::begin_if_complete() {
   if (running() || count_at(Place::member) > 0 || !can_begin()) return;
-  const bool too_early = static_cast<int>(candidates().size()) < options_.num_proc && !has_failed_ && !finishing_;
+  const bool too_early = static_cast<int>(candidates().size()) < options_.num_proc && first_tries_ == 0 && !finishing_;
   if (is_first() && (count_at(Place::starting) > 0 || too_early)) return;
   begin();
 }
@@ -312,6 +313,14 @@ std::vector<int> Membership::candidates() const {
   std::stable_partition(order.begin(), order.end(), [&](int number) { return processes_.at(number).has_state; });
   if (static_cast<int>(order.size()) > options_.max_np) order.resize(static_cast<std::size_t>(options_.max_np));
   return order;
+}
+
+bool Membership::all_have_failed() const {
+  const auto is_first_try = [this](const auto& entry) {
+    return entry.first < first_tries_ && entry.second.place != Place::expelled;
+  };
+  return is_first() && first_tries_ > 0 && !finishing_ && count_at(Place::waiting) == 0 &&
+         std::ranges::none_of(processes_, is_first_try);
 }
 
 bool Membership::state_is_leaving() const {

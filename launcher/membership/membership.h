@@ -46,10 +46,14 @@ struct MembershipOptions {
   auto operator<=>(const MembershipOptions&) const = default;
 };
 
+// EX_CONFIG of sysexits.h. Before the first epoch it ends the job.
+constexpr int kFailedForGood = 78;
+
 enum class ProcessEnd {
   finished,  // exit code 0, after it had left its epoch in order
   failed,
-  dismissed,  // it had no place in the job any more
+  failed_for_good,  // as it says itself, by kFailedForGood: no restart would help
+  dismissed,        // it had no place in the job any more
 };
 
 // What the caller has to do.
@@ -200,6 +204,11 @@ class Membership {
 
   // The processes that the next epoch can have: those of the last one in their order, then newcomers.
   std::vector<int> candidates() const;
+  void note_first_failure() {
+    if (is_first() && first_tries_ == 0) first_tries_ = next_process_;
+  }
+  // Whether none of the first tries is left, or waits because a later one was better.
+  bool all_have_failed() const;
   // Whether a process that leaves has to take part once more, because only such processes have the job's state.
   bool state_is_leaving() const;
   bool state_is_lost() const;
@@ -222,7 +231,7 @@ class Membership {
   bool finishing_ = false;       // a process has finished: the job gets no newcomers any more
   bool ends_early_ = false;      // end_early() was called
   bool has_left_early_ = false;  // a process that had the state, which it has saved
-  bool has_failed_ = false;      // a process, before the first epoch
+  int first_tries_ = 0;          // processes that were started before one failed; 0: none has before the first epoch
   std::string last_failure_;
   std::string epoch_failure_;         // the last failure in the last epoch that has begun
   std::map<int, Process> processes_;  // that live

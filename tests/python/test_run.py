@@ -273,6 +273,17 @@ def test_an_elastic_job_that_cannot_go_on_raises_what_its_last_process_raised():
     assert "process 1 failed" in str(cause) and 'raise KeyError("a deep reason")' in str(cause)
 
 
+class OfAnotherVersion:
+    def __reduce__(self):
+        return {}.__getitem__, ("a name that is not there",)
+
+
+def test_an_elastic_job_whose_function_cannot_be_unpickled_ends_at_once(capsys):
+    with pytest.raises(KeyError, match="a name that is not there"):
+        hvd.run(OfAnotherVersion(), np=2, min_np=1, options=["--cooldown-range", "0,0", "--timeout", "60"])
+    assert "no restart mends what has failed; the last failure: process" in capsys.readouterr().err
+
+
 def test_an_elastic_job_that_cannot_go_on_names_the_process_that_died():
     with pytest.raises(RankFailedError, match="process 1 died before the function had returned: killed by SIGKILL"):
         hvd.run(train, ("five steps", {1: "kill"}), np=2, min_np=1, options=NO_RESET)

@@ -38,6 +38,7 @@ run_function.serve(folder)
 _CALL = "call"
 _END = "end"
 _UNFINISHED = ".unfinished"
+_FAILED_FOR_GOOD = 78  # EX_CONFIG: of a rank, with which it says that starting it again does not help
 _USAGE_ERROR = 2  # hvdrun's exit code for options that make no sense
 _LAST_LINES = 30  # of hvdrun, whose report of a failure has up to 25, including the last 20 of the rank
 _LONGEST_END_S = 15  # of hvdrun, once it was asked to end its ranks: they have a second, and are killed two later
@@ -247,6 +248,7 @@ def _blamed_by_hvdrun(lines: list[str]) -> tuple[int | None, str]:
 
 def serve(folder_name: str) -> None:
     """A rank's whole life: calls the function, and leaves its result behind, or what went wrong."""
+    exit_code = _FAILED_FOR_GOOD
     folder = Path(folder_name)
     process = os.environ.get("HVD_PROCESS")  # of an elastic job, in which its rank may change
     number = _native.launch()[1] if process is None else int(process)
@@ -254,6 +256,7 @@ def serve(folder_name: str) -> None:
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
         fn, args, kwargs = cloudpickle.loads((folder / _CALL).read_bytes())
+        exit_code = 1
         outcome = Outcome.of_result(fn(*args, **kwargs))
     except BaseException as error:
         if process is not None and _is_dismissal(error):
@@ -262,7 +265,7 @@ def serve(folder_name: str) -> None:
         outcome = Outcome.of_failure(error)
     _write_end(folder / f"{_END}.{number}", _End(outcome, _place(number)))
     if outcome.failure is not None:
-        sys.exit(1)
+        sys.exit(exit_code)
 
 
 def _place(number: int) -> _Place:
