@@ -194,6 +194,7 @@ void Membership::begin() {
   phase_ = Phase::running;
   announced_ = false;
   epoch_failure_.clear();
+  first_tries_ = 0;
   members_ = candidates();
   for (const int number : members_) {
     Process& process = processes_.at(number);

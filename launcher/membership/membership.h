@@ -231,7 +231,7 @@ class Membership {
   bool finishing_ = false;       // a process has finished: the job gets no newcomers any more
   bool ends_early_ = false;      // end_early() was called
   bool has_left_early_ = false;  // a process that had the state, which it has saved
-  int first_tries_ = 0;          // processes that were started before one failed; 0: none has before the first epoch
+  int first_tries_ = 0;          // before the first epoch: processes that were started before one failed; 0: none has
   std::string last_failure_;
   std::string epoch_failure_;         // the last failure in the last epoch that has begun
   std::map<int, Process> processes_;  // that live
