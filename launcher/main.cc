@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -27,7 +26,6 @@
 #include "launcher/cli/job_layout.h"
 #include "launcher/job/job.h"
 #include "launcher/job/local_host.h"
-#include "launcher/membership/allocation_end.h"
 #include "launcher/output/output_stream.h"
 #include "launcher/plan/host_plan.h"
 #include "launcher/plan/host_resources.h"
@@ -225,7 +223,7 @@ int run_on_this_machine(const CommandLine& line, const JobLayout& layout, Signal
   LocalHost& local = *here;
   hosts.plans.push_back(std::move(host));
   hosts.hosts.push_back(std::move(here));
-  hosts.collect_children = [&] { local.collect([](pid_t, ExitStatus) {}); };
+  hosts.collect_children = [&] { local.collect([&](pid_t pid, ExitStatus status) { job.child_ended(pid, status); }); };
   hosts.pause = [](bool) {};
   hosts.set_failure = [&](const std::string& cause) { set_job_failure(store, cause); };
   hosts.elastic_store = &elastic_store;
@@ -399,14 +397,6 @@ int run(const std::vector<std::string>& arguments, SignalSource& signals) {
   if (line.start.by == StartedBy::mpirun) return run_mpirun(line, signals);
   const Environment environment = parse_environment(environ);
   const RemoteShell shell = with_parameters_of_open_mpi(line.start.remote_shell, line.mca, environment);
-  if (line.job.elastic && !line.dry_run) {
-    const auto complain = [&line](const std::string& text) { note(line, text); };
-    line.job.time_limit = time_limit_of(environment, line.time_limit_margin, signals, complain);
-    if (line.job.verbose && line.job.time_limit) {
-      const auto left = std::lround(seconds(*line.job.time_limit - Clock::now()));
-      note(line, "the allocation ends: so the job does in " + std::to_string(left) + " s, if it is not finished");
-    }
-  }
   if (!line.discovery_script.empty() && !line.dry_run) {
     if (line.start.agents_listen()) check_key_of_agents(line, environment, {});
     std::optional<PodAddresses> addresses;

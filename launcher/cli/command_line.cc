@@ -224,7 +224,7 @@ void parse_elastic(const CLI::App& app, CommandLine& line) {
   elastic.reset_limit = typed_number(app, "--reset-limit", 0);
   elastic.elastic_timeout = typed_seconds(app, "--elastic-timeout").value_or(elastic.elastic_timeout);
   parse_cooldown(app, elastic);
-  line.time_limit_margin = typed_seconds(app, "--time-limit-margin").value_or(60s);
+  line.job.time_limit_margin = typed_seconds(app, "--time-limit-margin").value_or(60s);
   elastic.fixed_hosts = line.discovery_script.empty();
   line.job.stopped_limit = typed_seconds(app, "--stopped-limit").value_or(30s);
   if (elastic.max_np < elastic.num_proc) {

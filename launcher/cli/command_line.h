@@ -74,7 +74,6 @@ struct CommandLine {
   std::string discovery_script;   // a shell command that prints an elastic job's hosts; empty: they are fixed
   std::string pod_selector;       // of --cluster kubernetes: discovery_script lacks the file of addresses yet; or empty
   Duration discovery_interval{};  // from one run of it to the next
-  Duration time_limit_margin{};   // an elastic job ends so long before its allocation; zero: it does not
   bool dry_run = false;
   bool display_map = false;
   bool quiet = false;  // prints no notes

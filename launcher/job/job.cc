@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <utility>
@@ -26,7 +27,6 @@ Job::Job(JobOptions options, int size, EventLoop& loop, SignalSource& signals)
       signals_(signals),
       size_(size),
       timeout_(options_.timeout ? std::optional(start_ + *options_.timeout) : std::nullopt),
-      time_limit_(options_.time_limit),
       end_(options_.elastic ? 0 : size, options_.grace),
       output_(loop, size, options_.servers, options_.output,
               {.hold =
@@ -133,6 +133,7 @@ void Job::start_elastic() {
           .start = [this](int process, const std::string& host, int slot) { start_process(process, host, slot); },
           .say = [this](const std::string& line) { output_.say(line); },
           .over = [this](const EndJob& end, std::optional<int> culprit) { elastic_over(end, culprit); }});
+  watch_allocation();
   status_->queries().use_places([this](int process) { return epochs_->place_of(process); });
   std::vector<HostCount> hosts;
   for (std::size_t host = 0; host < slots_.size(); ++host) {
@@ -184,6 +185,31 @@ bool Job::goes_on_without(int rank, ExitStatus status, const JobEnding& said) {
   epochs_->process_ended(rank, rank_at(rank).host_name, end);
   move_servers(rank_at(rank).host);
   return true;
+}
+
+void Job::watch_allocation() {
+  const Environment environment = parse_environment(environ);
+  if (!environment.contains("SLURM_JOB_ID") || options_.time_limit_margin <= Duration::zero()) return;
+  allocation_ = std::make_unique<AllocationEnd>(
+      loop_, signals_, environment, options_.time_limit_margin, kAllocationInterval,
+      AllocationEnd::Callbacks{
+          .known = [this](std::optional<TimePoint> limit, bool has_changed) { set_time_limit(limit, has_changed); },
+          .complaint = [this](const std::string& line) { output_.say(line); }});
+}
+
+void Job::set_time_limit(std::optional<TimePoint> limit, bool has_changed) {
+  if (early_end_ || epochs_->over()) return;
+  time_limit_ = limit;
+  if (!has_changed && !options_.verbose) return;
+  if (!limit) return output_.say("the allocation's end was changed: it has none any more");
+  const auto left = std::to_string(std::lround(seconds(*limit - Clock::now())));
+  output_.say((has_changed ? "the allocation's end was changed: the job ends in "
+                           : "the allocation ends: so the job does in ") +
+              left + " s, if it is not finished");
+}
+
+void Job::child_ended(pid_t pid, ExitStatus status) {
+  if (allocation_) allocation_->child_ended(pid, status);
 }
 
 void Job::elastic_over(const EndJob& end, std::optional<int> culprit) {

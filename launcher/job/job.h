@@ -22,6 +22,7 @@
 #include "launcher/job/host.h"
 #include "launcher/job/job_output.h"
 #include "launcher/job/job_status.h"
+#include "launcher/membership/allocation_end.h"
 #include "launcher/membership/server_places.h"
 #include "launcher/output/rank_pipes.h"
 #include "launcher/processes/event_loop.h"
@@ -39,7 +40,7 @@ struct JobOptions {
   Duration grace{};                            // from the first failure to SIGTERM
   std::optional<MembershipOptions> elastic{};  // empty: the ranks stay the same
   Duration stopped_limit{};                    // of an elastic job: a process that is stopped for longer is killed
-  std::optional<TimePoint> time_limit{};       // of an elastic job: it ends early then, at the next step boundary
+  Duration time_limit_margin{};                // of an elastic job: it ends so long before its allocation; zero: not
   std::string preemption_script;               // of an elastic job: see HostPlan
   bool operator==(const JobOptions&) const = default;
 };
@@ -71,6 +72,9 @@ class Job : public HostListener {
 
   // Returns hvdrun's exit code when no process is left. Throws Error if the output directory cannot be written.
   int run(JobHosts hosts);
+
+  // Called after SIGCHLD, for a child that the hosts do not know.
+  void child_ended(pid_t pid, ExitStatus status);
 
   void rank_started(int rank, pid_t pid) override;
   void rank_not_started(int rank, const std::string& cause, int exit_code) override;
@@ -130,6 +134,8 @@ class Job : public HostListener {
   void start_elastic();
   void start_process(int process, const std::string& host_name, int slot);
   bool goes_on_without(int rank, ExitStatus status, const JobEnding& said);
+  void watch_allocation();
+  void set_time_limit(std::optional<TimePoint> limit, bool has_changed);
   void elastic_over(const EndJob& end, std::optional<int> culprit);
   bool is_notice(int signal);
   // An elastic job ends at the next step boundary; if none comes within the limit, as if by SIGTERM.
@@ -174,7 +180,7 @@ class Job : public HostListener {
   const int size_;
   const TimePoint start_ = Clock::now();
   std::optional<Deadline> timeout_;     // empty once it is reached
-  std::optional<Deadline> time_limit_;  // likewise
+  std::optional<Deadline> time_limit_;  // likewise; of the allocation
   std::optional<Deadline> early_end_;   // of the wait for the next step boundary
   std::optional<TimePoint> first_sigterm_;
   JobEnd end_;
@@ -186,6 +192,7 @@ class Job : public HostListener {
   std::optional<std::pair<int, ExitStatus>> failed_server_;  // its number: one that is not started again
   JobHosts hosts_;
   std::unique_ptr<Epochs> epochs_;                   // of an elastic job
+  std::unique_ptr<AllocationEnd> allocation_;        // of an elastic job in an allocation
   std::vector<std::vector<RankPlan>> slots_;         // of an elastic job, by host
   std::vector<std::vector<RankPlan>> server_plans_;  // by host: of the servers that it has or might have
   std::unique_ptr<InputFeed> input_;

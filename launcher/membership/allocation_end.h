@@ -1,5 +1,8 @@
-// When the allocation ends that hvdrun runs in: Slurm says it in a variable (since 23.02), or when it is asked.
+// When the allocation ends that hvdrun runs in: Slurm says it in a variable (since 23.02), as it was when the
+// allocation began, and when it is asked.
 #pragma once
+
+#include <sys/types.h>
 
 #include <algorithm>
 #include <functional>
@@ -8,12 +11,15 @@
 #include <string_view>
 
 #include "core/base/clock.h"
+#include "launcher/membership/polled_script.h"
 #include "launcher/plan/host_plan.h"
 #include "launcher/processes/event_loop.h"
 
 namespace hvd::launcher {
 
-inline constexpr Duration kLongestQuery = 5s;  // to Slurm's controller, which may be busy
+// Of Slurm, whose limits are in minutes.
+inline constexpr Duration kAllocationInterval = 180s;
+inline constexpr Duration kSameEnd = 20s;  // two answers that differ by less mean the same end
 
 // Of SLURM_JOB_END_TIME, in seconds since 1970; `now` likewise. Empty: it is not set, or is no number. Pure.
 std::optional<Duration> time_left_in(const Environment& environment, double now);
@@ -24,9 +30,34 @@ std::optional<Duration> parse_time_left(std::string_view text);
 // How long before its end a job has to begin to end, so that it has some time to train in a short allocation. Pure.
 inline Duration margin_within(Duration margin, Duration left) { return std::min(margin, left / 2); }
 
-// When an elastic job in this allocation has to begin to end: `margin` before its end. Empty: never. Runs squeue if
-// the variable is not set, which may take kLongestQuery; `complain` gets one line if that fails.
-std::optional<TimePoint> time_limit_of(const Environment& environment, Duration margin, const SignalSource& signals,
-                                       const std::function<void(const std::string& line)>& complain);
+// Watches when an elastic job has to begin to end: a margin before the end of its allocation. Asks squeue at once, and
+// again and again, since the limit of a job may be changed (scontrol update). Main thread only.
+class AllocationEnd {
+ public:
+  struct Callbacks {
+    // The job has to begin to end then; empty: never. Called when the end is known, and when it has changed.
+    std::function<void(std::optional<TimePoint> limit, bool has_changed)> known;
+    // Nothing tells the end. Called at most once.
+    std::function<void(const std::string& line)> complaint;
+  };
+
+  // `environment`: hvdrun's own, with SLURM_JOB_ID. May call back.
+  AllocationEnd(EventLoop& loop, const SignalSource& signals, const Environment& environment, Duration margin,
+                Duration interval, Callbacks callbacks);
+
+  // Called after SIGCHLD, for any child.
+  void child_ended(pid_t pid, ExitStatus status) { squeue_.child_ended(pid, status); }
+
+ private:
+  void on_answer(std::string_view text);
+  void set_left(std::optional<Duration> left);
+  void complain(const std::string& cause);
+
+  const Duration margin_;
+  const Callbacks callbacks_;
+  std::optional<TimePoint> end_;  // empty: it has none, or is not known
+  bool is_answered_ = false;      // by the variable, by squeue, or by a complaint
+  PolledScript squeue_;
+};
 
 }  // namespace hvd::launcher

@@ -168,6 +168,7 @@ class ElasticDriver {
     for (const auto& [pid, status] : reap_children()) {
       subtree_.child_ended(pid, status);
       if (discovery_) discovery_->child_ended(pid, status);
+      job_.child_ended(pid, status);
     }
   }
 

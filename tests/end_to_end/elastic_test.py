@@ -210,8 +210,14 @@ def newest_checkpoint(folder):
 
 def test_a_job_that_is_told_ends_early_and_goes_on_later(tmp_path):
     kept = 0
+    squeue = tmp_path / "slurm" / "squeue"  # whose limit somebody has changed
+    squeue.parent.mkdir()
+    squeue.write_text("#!/bin/sh\necho 0:06\n")
+    squeue.chmod(0o755)
+    path = f"{squeue.parent}:{os.environ['PATH']}"
+    changed = "the allocation's end was changed: the job ends in 3 s, if it is not finished"
     for notice in (signal.SIGUSR1, signal.SIGTERM, "its allocation"):
-        in_slurm = {"SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": str(int(time.time()) + 6)}
+        in_slurm = {"SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": str(int(time.time()) + 3600), "PATH": path}
         process = start(
             *("-np", 2, "--min-np", 2, "--resume", tmp_path),
             steps=10**6,
@@ -223,7 +229,8 @@ def test_a_job_that_is_told_ends_early_and_goes_on_later(tmp_path):
             process.send_signal(notice)
         output, errors = process.communicate(timeout=TIMEOUT)
         assert process.returncode == 75 and "failed" not in errors, (output, errors)
-        cause = f"received {notice.name}" if isinstance(notice, signal.Signals) else "the time of the allocation is .*"
+        by_slurm = rf"{changed}\nhvdrun: the time of the allocation is .*"
+        cause = f"received {notice.name}" if isinstance(notice, signal.Signals) else by_slurm
         told = rf"hvdrun: {cause}: the job ends at its next commit\nhvdrun: the job has ended early, .*: exit code 75\n"
         assert re.fullmatch(told, errors), errors
         steps = steps_of(first + output)

@@ -1,11 +1,16 @@
 #include "launcher/membership/allocation_end.h"
 
+#include <sys/epoll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "launcher/processes/event_loop.h"
 #include "tests/support/catch.h"
@@ -47,32 +52,69 @@ TEST_CASE("a job in a short allocation uses half of it") {
   CHECK(margin_within(60s, 40s) == 20s);
 }
 
-TEST_CASE("the end of an allocation is asked for, and what keeps it from being known is told") {
-  const std::string folder = "/tmp/hvd-squeue-" + std::to_string(getpid());
-  std::filesystem::create_directory(folder);
-  const std::string program = folder + "/squeue";
-  const SignalSource signals;
-  std::vector<std::string> told;
-  const auto ask = [&](const std::string& script, Environment environment) {
-    std::ofstream(program) << "#!/bin/sh\n" << script << "\n";
-    chmod(program.c_str(), 0755);
-    environment["PATH"] = folder + ":/usr/bin:/bin";
-    told.clear();
-    const auto limit = time_limit_of(environment, 60s, signals, [&](const std::string& line) { told.push_back(line); });
-    return limit ? std::optional(std::chrono::round<std::chrono::seconds>(*limit - Clock::now())) : std::nullopt;
+namespace {
+
+// A squeue that gives these answers, one a run, to whom asks for job 7; first in the PATH as long as it lives.
+class FakeSqueue {
+ public:
+  explicit FakeSqueue(const std::vector<std::string>& answers) {
+    std::filesystem::create_directory(folder_);
+    std::ofstream program(folder_ + "/squeue");
+    program << "#!/bin/sh\n[ \"$*\" = '--noheader --jobs=7 --format=%L' ] || exit\n"
+            << "cd " << folder_ << "; echo >> runs; exec sed -n \"$(wc -l < runs)p\" answers\n";
+    std::ofstream list(folder_ + "/answers");
+    for (const std::string& answer : answers) list << answer << "\n";
+    chmod((folder_ + "/squeue").c_str(), 0755);
+    setenv("PATH", (folder_ + ":" + path_).c_str(), 1);
+    setenv("SLURM_JOB_ID", "7", 1);
+  }
+  ~FakeSqueue() {
+    setenv("PATH", path_.c_str(), 1);
+    unsetenv("SLURM_JOB_ID");
+    std::filesystem::remove_all(folder_);
+  }
+
+ private:
+  const std::string folder_ = "/tmp/hvd-squeue-" + std::to_string(getpid());
+  const std::string path_ = getenv("PATH");
+};
+
+}  // namespace
+
+TEST_CASE("the end of an allocation is asked for again and again, and what keeps it from being known is told once") {
+  using Texts = std::vector<std::string>;
+  const auto [by_variable, answers, expected] = GENERATE(table<int, Texts, Texts>({
+      {0, {"10:00", "9:50", "UNLIMITED", "20:00", "2:00"}, {"540", "changed never", "changed 1140", "changed 60"}},
+      {0, {"UNLIMITED", "10:00"}, {"changed 540"}},
+      {600, {"squeue: error: no controller", "9:59", "30:00"}, {"540", "changed 1740"}},
+      {0, {"squeue: error: no controller", "what", "10:00"}, {"no controller", "changed 540"}},
+  }));
+  const FakeSqueue squeue(answers);
+  Environment environment;
+  const auto today = std::chrono::system_clock::now().time_since_epoch() / 1s;
+  if (by_variable > 0) environment["SLURM_JOB_END_TIME"] = std::to_string(today + by_variable);
+  Texts heard;
+  const auto on_known = [&](std::optional<TimePoint> limit, bool has_changed) {
+    const auto tens = limit ? std::lround(seconds(*limit - Clock::now()) / 10) : 0;
+    heard.push_back((has_changed ? "changed " : "") + (limit ? std::to_string(10 * tens) : std::string("never")));
   };
-  const Environment in_job = {{"SLURM_JOB_ID", "7"}};
-  CHECK(ask("echo 10:00", {}) == std::nullopt);
-  CHECK(ask("[ \"$*\" = '--noheader --jobs=7 --format=%L' ] && echo 10:00", in_job) == 540s);
-  CHECK(ask("echo UNLIMITED", in_job) == std::nullopt);
-  CHECK(told.empty());
-  const auto then = std::chrono::system_clock::now().time_since_epoch() / 1s + 600;
-  const auto by_variable = ask("echo 20:00", {{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_END_TIME", std::to_string(then)}});
-  CHECK((by_variable >= 539s && by_variable <= 540s));  // it counts whole seconds
-  CHECK(told.empty());
-  CHECK(ask("echo squeue: error: no controller >&2; exit 1", in_job) == std::nullopt);
-  REQUIRE(told.size() == 1);
-  CHECK(told.front().find("does not tell when the allocation ends (squeue: error: no controller)") !=
-        std::string::npos);
-  std::filesystem::remove_all(folder);
+  const auto complain = [&](const std::string& line) {
+    const bool names_cause = line.find("(squeue: error: no controller)") != std::string::npos;
+    heard.push_back(names_cause ? "no controller" : line);
+  };
+  SignalSource signals;
+  EventLoop loop;
+  AllocationEnd allocation(loop, signals, environment, 60s, 1ms, {.known = on_known, .complaint = complain});
+  std::size_t runs = 0;
+  loop.watch(signals.fd(), EPOLLIN, [&] {
+    signals.take();
+    for (const auto& [pid, status] : reap_children()) {
+      allocation.child_ended(pid, status);
+      ++runs;
+    }
+  });
+  const Deadline deadline = deadline_after(60s);
+  while (runs < answers.size() + 1 && Clock::now() < deadline) loop.run_once(deadline);
+  loop.forget(signals.fd());
+  CHECK(heard == expected);
 }
