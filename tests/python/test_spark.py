@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import multiprocessing
 import os
+import pickle
 import signal
 import socket
 import sys
 import threading
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cloudpickle
@@ -25,7 +28,7 @@ import horovod.spark
 import horovod.spark.common.backend
 import hvd.spark
 from hvd.exceptions import RankFailedError
-from hvd.spark import channel, engine, roles
+from hvd.spark import blocks, channel, engine, feeding, roles, shared_memory
 from launching import ROOT
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::FutureWarning")]
@@ -90,6 +93,76 @@ def test_connections_take_only_those_that_know_the_key() -> None:
     listener.close()
     with pytest.raises(ConnectionError, match=r"the driver cannot be reached at 127.0.0.1:\d+ from "):
         channel.connect(address, key, "the driver")
+
+
+# ---- from feeding tasks into a rank, without Spark
+
+
+def send_blocks(link, numbers, last=None) -> int:
+    """A block for each number; two of them exceed a slot. The process is killed after the block `last`."""
+
+    def blocks(room):
+        for number in numbers:
+            data = pickle.dumps([number, bytes(3 << 20 if number in (7, 70) else 10_000)])
+            if number % 2:
+                part = room(len(data))
+                part[:] = data
+                yield [part]
+            else:
+                yield [data]
+            if number == last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return feeding.send_partition(link, 0, blocks)
+
+
+def rows_of(receiver, epoch: int, count: int | None = None) -> list[int]:
+    """The numbers of all blocks, or of the next ones."""
+    found: list[int] = []
+    while len(found) != count and (block := receiver.take(epoch)) is not None:
+        rows = blocks.Rows()
+        if rows.add(block):
+            receiver.give_back(block)
+        found.append(rows.take(2)[0])
+    return found
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_blocks_reach_a_rank_once_whichever_process_is_killed(monkeypatch, is_shared: bool) -> None:
+    opened, shared = shared_memory.opened, []
+
+    def open_if_shared(offer):
+        shared.append(opened(offer) if is_shared else None)
+        return shared[-1]
+
+    monkeypatch.setattr(shared_memory, "opened", open_if_shared)
+    receiver = feeding.Receiver(key := channel.new_key())
+    link = feeding.Link([channel.Address("127.0.0.1", receiver.port)], key, 3)
+    killed = multiprocessing.get_context("fork").Process(target=send_blocks, args=(link, range(200), 90))
+    killed.start()  # before its epoch begins here
+    try:
+        receiver.begin(2, range(1))
+        receiver.begin(3, range(1))
+        found = rows_of(receiver, 3, 50)
+        with ThreadPoolExecutor(1) as pool:
+            again = pool.submit(send_blocks, link, range(200))
+            assert found + rows_of(receiver, 3) == list(range(200))
+            assert again.result(LIMIT_S) == 200
+        killed.join(LIMIT_S)
+        assert killed.exitcode == -signal.SIGKILL
+        assert [one is not None for one in shared] == [is_shared] * 2
+    finally:
+        killed.kill()
+        receiver.close()
+
+
+def test_an_offer_of_another_host_is_not_taken() -> None:
+    """Where the process of that number is another one, or has another file of that number."""
+    offered = shared_memory.Offered()
+    assert offered.offer is not None and shared_memory.opened(offered.offer) is not None
+    assert shared_memory.opened({**offered.offer, "name": "hvd-feed-other"}) is None
+    offered.close()
+    assert shared_memory.opened(offered.offer) is None and shared_memory.opened(None) is None
 
 
 # ---- run

@@ -36,8 +36,11 @@ class Source:
             sent = _sent_as_arrow(self._data, link)
             return int(sent.getNumPartitions()), sent._jrdd.count
 
-        def send(partition: int, parts: Iterator[bytes]) -> Iterator[int]:
-            yield feeding.send_partition(link, partition, _in_blocks(parts))
+        def send(partition: int, parts: Iterable[bytes]) -> Iterator[int]:
+            def blocks(room: feeding.Room) -> Iterator[feeding.Parts]:
+                return _in_blocks(parts.read_into(room) if isinstance(parts, _PickledParts) else parts)
+
+            yield feeding.send_partition(link, partition, blocks)
 
         sent = pickled_rows(self._data).mapPartitionsWithIndex(send)
         return int(sent.getNumPartitions()), sent.collect
@@ -45,7 +48,7 @@ class Source:
     def asked(self, link: feeding.Link) -> Any:
         """An RDD of the results of all rows, in their order."""
 
-        def ask(partition: int, parts: Iterator[bytes]) -> Iterator[Any]:
+        def ask(partition: int, parts: Iterable[bytes]) -> Iterator[Any]:
             for results in feeding.infer_partition(link, partition, _in_blocks(parts)):
                 yield from pickle.loads(results)
 
@@ -59,7 +62,7 @@ def _sent_as_arrow(frame: Any, link: feeding.Link) -> Any:
 
         context = TaskContext.get()
         assert context is not None
-        feeding.send_partition(link, context.partitionId(), map(_arrow_block, batches))
+        feeding.send_partition(link, context.partitionId(), lambda _: map(_arrow_block, batches))
         return iter(())
 
     return frame.mapInArrow(send, "nothing int").rdd
@@ -71,25 +74,55 @@ def _arrow_block(batch: Any) -> feeding.Parts:
     sink = pyarrow.BufferOutputStream()
     with pyarrow.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
-    return [memoryview(sink.getvalue())]
+    return [memoryview(sink.getvalue()).cast("B")]
 
 
 def pickled_rows(rdd: Any) -> Any:
     """An RDD of pickled lists of rows."""
     from pyspark import RDD
-    from pyspark.serializers import AutoBatchedSerializer, BatchedSerializer, CPickleSerializer, NoOpSerializer
+    from pyspark.serializers import AutoBatchedSerializer, BatchedSerializer, CPickleSerializer
 
     is_pipelined = getattr(rdd, "_is_pipelinable", lambda: False)()
     serializer = rdd._jrdd_deserializer
     is_batched = type(serializer) in (BatchedSerializer, AutoBatchedSerializer)
     if is_batched and isinstance(serializer.serializer, CPickleSerializer) and not is_pipelined:
-        return RDD(rdd._jrdd, rdd.context, NoOpSerializer())
+        return RDD(rdd._jrdd, rdd.context, _AsPickled())  # type: ignore[arg-type]
     return rdd.mapPartitions(_pickle_some)
 
 
-def _in_blocks(parts: Iterator[bytes]) -> Iterator[list[bytes]]:
+class _AsPickled:
+    """A serializer of Spark that gives pickled lists of rows as they are."""
+
+    def load_stream(self, stream: Any) -> _PickledParts:
+        return _PickledParts(stream)
+
+
+class _PickledParts:
+    """What comes from Spark's JVM, to be read once: by iteration, or into memory from which it is sent."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        while (length := self._next_length()) is not None:
+            yield self._stream.read(length)
+
+    def read_into(self, room: feeding.Room) -> Iterator[memoryview]:
+        while (length := self._next_length()) is not None:
+            part = room(length)
+            if self._stream.readinto(part) < length:
+                raise EOFError("Spark has closed its stream within a row")
+            yield part
+
+    def _next_length(self) -> int | None:
+        """None at the end. As of Spark's FramedSerializer: a length is -1 there."""
+        length = int.from_bytes(self._stream.read(4), "big", signed=True)
+        return length if length > 0 else None
+
+
+def _in_blocks(parts: Iterable[bytes | memoryview]) -> Iterator[list[bytes | memoryview]]:
     """Spark pickles 64 KB at a time, for which a rank would have to wake up too often."""
-    block: list[bytes] = []
+    block: list[bytes | memoryview] = []
     size = 0
     for part in parts:
         block.append(part)
@@ -118,8 +151,6 @@ def _pickle_some(rows: Iterable[Any]) -> Iterator[bytes]:
 class Rows:
     """Rows that have come, to be taken in batches."""
 
-    copies = True  # of a block's bytes nothing is kept
-
     def __init__(self) -> None:
         self._rows: list[Any] = []
         self._taken = 0
@@ -127,13 +158,18 @@ class Rows:
     def __len__(self) -> int:
         return len(self._rows) - self._taken
 
-    def add(self, block: bytearray) -> None:
+    def add(self, block: feeding.Block) -> bool:
+        """Whether nothing of the block's bytes is kept."""
         del self._rows[: self._taken]
         self._taken = 0
-        for part in feeding.parts_of(block):
+        for part in block.parts:
             self._rows += pickle.loads(part)
+        return True
 
     def take(self, count: int) -> list[Any]:
+        if count == len(self._rows):
+            taken, self._rows = self._rows, []
+            return taken
         self._taken += count
         return self._rows[self._taken - count : self._taken]
 
@@ -141,19 +177,20 @@ class Rows:
 class Columns:
     """As Rows, for record batches."""
 
-    copies = False
-
     def __init__(self) -> None:
         self._batches: list[Any] = []
 
     def __len__(self) -> int:
         return sum(batch.num_rows for batch in self._batches)
 
-    def add(self, block: bytearray) -> None:
+    def add(self, block: feeding.Block) -> bool:
         import pyarrow
 
-        for part in feeding.parts_of(block):
-            self._batches += pyarrow.ipc.open_stream(part)
+        # Arrays that lie in shared memory would keep its slots for as long as a program keeps them.
+        is_copied = block.is_read is not None
+        for part in block.parts:
+            self._batches += pyarrow.ipc.open_stream(bytes(part) if is_copied else part)
+        return is_copied
 
     def take(self, count: int) -> Any:
         """A table of so many rows."""

@@ -106,6 +106,14 @@ class Connection:
             raise ConnectionError("the connection broke within a frame")
         return Frame(kind, data, number)
 
+    def has_input(self) -> bool:
+        """Whether `receive` has something to read. No timeout may be set."""
+        try:
+            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        return True
+
     def _fill(self, buffer: bytearray) -> bool:
         """False at the end of the stream, if it comes before the first byte."""
         view, done = memoryview(buffer), 0

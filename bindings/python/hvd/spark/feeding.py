@@ -6,6 +6,9 @@ in Arrow's format, numbered in each partition: a task that is tried again learns
 them anew without sending them, and goes on behind them. A checksum over all of them shows whether they are the same
 rows.
 
+Where the task and the rank are on one host, blocks go through memory that they share (`shared_memory`), and only what
+is said about them over the connection.
+
 A rank reads a connection only while it has room (`Receiver.capacity`), so that a rank that is slow slows its tasks
 down.
 
@@ -16,6 +19,7 @@ has. A rank has reached its end when each of its own partitions is complete.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import struct
 import threading
@@ -27,14 +31,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Union
 
 from hvd.exceptions import HorovodInternalError
-from hvd.spark import channel
+from hvd.spark import channel, shared_memory
 
 _WANT, _START, _FAILED, _CLOSE = range(4)  # between a rank and the driver
-_BEGIN, _RESUME, _BLOCK, _END, _DONE, _RESULTS = range(4, 10)  # between a task and a rank
+_BEGIN, _RESUME, _BLOCK, _FILLED, _READ, _END, _DONE, _RESULTS = range(4, 12)  # between a task and a rank
 
 _SUMMED_BYTES = 4096
 _MOST_SPARES = 8
 _SPARE_BYTES = 1 << 20  # at least: smaller ones are cheap
+_BEGINNING_S = 60.0  # by which a task may be earlier than the driver's message that its epoch begins
 _SILENT_ATTEMPT_S = 600.0  # that another attempt of a task waits for an earlier one that is still connected
 
 
@@ -48,30 +53,39 @@ class Link(NamedTuple):
 
 # A block: each part holds rows.
 Parts = Sequence[Union[bytes, memoryview]]
+# Gives so many bytes of memory for the next part of a block, where writing it saves a copy.
+Room = Callable[[int], memoryview]
 
-_LENGTH = struct.Struct(">I")
-
-
-def _framed(parts: Parts) -> list[bytes | memoryview]:
-    lengths = struct.pack(f">{len(parts)}I", *map(len, parts))
-    return [_LENGTH.pack(len(parts)), lengths, *parts]
+_NUMBER = struct.Struct(">I")
 
 
-def parts_of(data: bytearray) -> Iterator[memoryview]:
-    """Those of a block that has come."""
+def _lengths(parts: Parts) -> bytes:
+    return struct.pack(f">{len(parts) + 1}I", len(parts), *map(len, parts))
+
+
+def _split(view: memoryview, lengths: memoryview) -> list[memoryview]:
+    """Parts that follow each other."""
+    ends = list(itertools.accumulate(struct.unpack(f">{len(lengths) // _NUMBER.size}I", lengths)))
+    return [view[start:end] for start, end in zip([0, *ends], ends)]
+
+
+def _parts_of(data: bytearray) -> list[memoryview]:
+    """Those of a frame: their number, their lengths, and then they themselves."""
     view = memoryview(data)
-    (count,) = _LENGTH.unpack_from(view)
-    start = _LENGTH.size * (count + 1)
-    for length in struct.unpack_from(f">{count}I", view, _LENGTH.size):
-        yield view[start : start + length]
-        start += length
+    (count,) = _NUMBER.unpack_from(view)
+    start = _NUMBER.size * (count + 1)
+    return _split(view[start:], view[_NUMBER.size : start])
 
 
 # ---- in a feeding task
 
 
-def send_partition(link: Link, partition: int, blocks: Iterator[Parts]) -> int:
+def send_partition(link: Link, partition: int, blocks: Callable[[Room], Iterator[Parts]]) -> int:
     """Returns when the rank has all blocks of this partition; how many they are.
+
+    Args:
+        blocks: gives them, one after the other. It may write parts where they are sent from, and a block all of its
+            parts or none; they may change once the next block is asked for.
 
     Raises:
         ConnectionError: the rank was lost.
@@ -79,20 +93,72 @@ def send_partition(link: Link, partition: int, blocks: Iterator[Parts]) -> int:
     """
     rank = partition % len(link.addresses)
     connection = channel.connect(link.addresses[rank], link.key, f"rank {rank}")
+    offered = shared_memory.Offered()
     try:
-        connection.send(_BEGIN, json.dumps({"epoch": link.epoch, "partition": partition}).encode())
+        begin = {"epoch": link.epoch, "partition": partition, "memory": offered.offer}
+        connection.send(_BEGIN, json.dumps(begin).encode())
         has = json.loads(connection.receive().data)
-        count = _send_behind(connection, blocks, has, partition)
-        connection.send(_END)
-        connection.receive()
+        sender = _Sender(connection, offered.slots() if has["shares"] else None)
+        offered.close()
+        count = _send_behind(sender, blocks(sender.room), has, partition)
+        sender.end()
         return count
     except ConnectionError as error:
         raise ConnectionError(f"rank {rank} was lost while it was fed partition {partition}: {error}") from None
     finally:
+        offered.close()
         connection.close()
 
 
-def _send_behind(connection: channel.Connection, blocks: Iterator[Parts], has: dict[str, Any], partition: int) -> int:
+class _Sender:
+    """Blocks on their way to a rank: in slots of shared memory, or in frames where none is shared and for blocks that
+    exceed a slot."""
+
+    def __init__(self, connection: channel.Connection, slots: shared_memory.Slots | None) -> None:
+        self._connection = connection
+        self._slots = slots
+        self._free = list(range(shared_memory.SLOTS))  # the one that was read last is filled next: caches have it
+        self._slot = -1  # the one that is filled now
+        self._view = memoryview(bytearray(shared_memory.SLOT_BYTES if slots is None else 0))
+        self._end = 0  # of the parts in it
+
+    def room(self, size: int) -> memoryview:
+        self._take_slot()
+        start, self._end = self._end, self._end + size
+        return self._view[start : self._end] if self._end <= len(self._view) else memoryview(bytearray(size))
+
+    def _take_slot(self) -> None:
+        if self._slots is None or self._slot >= 0:
+            return
+        while not self._free or self._connection.has_input():
+            self._free.append(self._connection.receive().number)
+        self._slot = self._free.pop()
+        self._view = self._slots[self._slot]
+
+    def send(self, block: Parts, checksum: int) -> None:
+        size = sum(map(len, block))
+        if self._slots is None or size > len(self._slots[0]):
+            self._connection.send(_BLOCK, _lengths(block), *block, number=checksum)
+        else:
+            if self._end == 0:
+                for part in block:
+                    self.room(len(part))[:] = part
+            self._connection.send(_FILLED, _NUMBER.pack(self._slot), _lengths(block), number=checksum)
+            self._slot = -1
+        self.skip()
+
+    def skip(self) -> None:
+        """The block is not sent."""
+        self._end = 0
+
+    def end(self) -> None:
+        """Returns when the rank has them all."""
+        self._connection.send(_END)
+        while self._connection.receive().kind != _DONE:
+            pass
+
+
+def _send_behind(sender: _Sender, blocks: Iterator[Parts], has: dict[str, Any], partition: int) -> int:
     if has["done"]:
         return int(has["blocks"])
     count = checksum = 0
@@ -101,9 +167,11 @@ def _send_behind(connection: channel.Connection, blocks: Iterator[Parts], has: d
         for part in block:
             checksum = _checksum(part, checksum)
         if count > has["blocks"]:
-            connection.send(_BLOCK, *_framed(block), number=checksum)
+            sender.send(block, checksum)
         elif count == has["blocks"] and checksum != has["checksum"]:
             break
+        else:
+            sender.skip()
     if count < has["blocks"] or (count == has["blocks"] and checksum != has["checksum"]):
         raise ValueError(
             f"partition {partition} was computed again, and its rows are not those that were fed before: feed data "
@@ -118,7 +186,7 @@ def _checksum(part: bytes | memoryview, before: int) -> int:
     if len(part) <= 2 * _SUMMED_BYTES:
         return zlib.crc32(part, before)
     before = zlib.crc32(part[-_SUMMED_BYTES:], zlib.crc32(part[:_SUMMED_BYTES], before))
-    return zlib.crc32(_LENGTH.pack(len(part)), before)
+    return zlib.crc32(_NUMBER.pack(len(part)), before)
 
 
 def infer_partition(link: Link, partition: int, blocks: Iterator[Parts]) -> Iterator[bytes]:
@@ -130,7 +198,7 @@ def infer_partition(link: Link, partition: int, blocks: Iterator[Parts]) -> Iter
     def send() -> None:
         try:
             for block in blocks:
-                connection.send(_BLOCK, *_framed(block))
+                connection.send(_BLOCK, _lengths(block), *block)
             connection.send(_END)
         except BaseException as error:  # of the rows, or of the connection, which the receiver has, too
             failures.append(error)
@@ -156,8 +224,11 @@ def infer_partition(link: Link, partition: int, blocks: Iterator[Parts]) -> Iter
 
 
 class Block(NamedTuple):
-    data: bytearray
+    parts: list[memoryview]
+    size: int
     asker: Asker | None = None  # who waits for results, one for each row
+    data: bytearray | None = None  # the frame that had the parts
+    is_read: Callable[[], None] | None = None  # to be called when parts in shared memory are not needed any more
 
 
 class Asker:
@@ -245,9 +316,12 @@ class Receiver:
         """Whatever else comes in this epoch is thrown away."""
         with self._changed:
             self._drops = True
+            dropped = list(self._blocks)
             self._blocks.clear()
             self._bytes = 0
             self._changed.notify_all()
+        for block in dropped:
+            self.give_back(block)
 
     def take(self, epoch: int | None = None) -> Block | None:
         """The next block. None at the end of this epoch, or without an epoch, once none begins any more. FeedError if
@@ -256,7 +330,7 @@ class Receiver:
             self._changed.wait_for(lambda: self._blocks or self.error or self._is_over(epoch))
             if self._blocks:
                 block = self._blocks.popleft()
-                self._bytes -= len(block.data)
+                self._bytes -= block.size
                 self._changed.notify_all()
                 return block
             if self._is_over(epoch):
@@ -265,7 +339,10 @@ class Receiver:
 
     def give_back(self, block: Block) -> None:
         """Its bytes are not needed any more. Memory that is used again need not be zeroed by the system."""
-        if len(self._spares) < _MOST_SPARES and len(block.data) >= _SPARE_BYTES:
+        if block.is_read is not None:
+            block.is_read()
+        elif block.data is not None and len(self._spares) < _MOST_SPARES and len(block.data) >= _SPARE_BYTES:
+            block.parts.clear()  # they would keep its size
             self._spares.append(block.data)
 
     def _spare(self) -> bytearray | None:
@@ -303,10 +380,11 @@ class Receiver:
         if progress is None:
             return
         try:
+            slots = shared_memory.opened(begin["memory"])
             has = {"blocks": progress.blocks, "checksum": progress.checksum, "done": progress.done}
-            connection.send(_RESUME, json.dumps(has).encode())
-            while (frame := connection.receive(self._spare())).kind == _BLOCK:
-                self._put(Block(frame.data), begin["epoch"])
+            connection.send(_RESUME, json.dumps({**has, "shares": slots is not None}).encode())
+            while (frame := connection.receive(self._spare() if slots is None else None)).kind != _END:
+                self._put(_block_of(frame, slots, connection), begin["epoch"])
                 progress.blocks += 1
                 progress.checksum = frame.number
             # Before the rank may go on, and leave. A task that does not get it tries again, and sends no rows.
@@ -318,8 +396,10 @@ class Receiver:
                 self._changed.notify_all()
 
     def _claim(self, epoch: int, partition: int) -> _Progress | None:
-        """Waits for an earlier attempt that is still connected: it may come to its end (speculation), or be lost."""
+        """Waits until the epoch has begun here, too, and for an earlier attempt that is still connected: it may come to
+        its end (speculation), or be lost."""
         with self._changed:
+            self._changed.wait_for(lambda: self._epoch >= epoch or self._is_closed, _BEGINNING_S)
             progress = self._partitions.get(partition) if epoch == self._epoch else None
             if progress is None:
                 return None
@@ -334,7 +414,7 @@ class Receiver:
         connection.send(_RESUME)
         while (frame := connection.receive()).kind == _BLOCK:
             asker.expect()
-            self._put(Block(frame.data, asker), None)
+            self._put(Block(_parts_of(frame.data), len(frame.data), asker), None)
         asker.wait_for_all(lambda: self._is_shut)
         connection.send(_DONE)
 
@@ -349,8 +429,24 @@ class Receiver:
             self._changed.wait_for(lambda: self._bytes < self.capacity or is_dropped() or self._is_closed)
             if not is_dropped():
                 self._blocks.append(block)
-                self._bytes += len(block.data)
+                self._bytes += block.size
                 self._changed.notify_all()
+                return
+        self.give_back(block)
+
+
+def _block_of(frame: channel.Frame, slots: shared_memory.Slots | None, connection: channel.Connection) -> Block:
+    if frame.kind == _BLOCK:
+        return Block(_parts_of(frame.data), len(frame.data), data=frame.data)
+    assert slots is not None
+    (slot,) = _NUMBER.unpack_from(frame.data)
+    parts = _split(slots[slot], memoryview(frame.data)[2 * _NUMBER.size :])
+
+    def is_read() -> None:
+        with contextlib.suppress(OSError):  # the task has ended
+            connection.send(_READ, number=slot)
+
+    return Block(parts, sum(map(len, parts)), is_read=is_read)
 
 
 class Inlet:

@@ -183,8 +183,7 @@ class RankFeed:
         epoch = inlet.next_epoch()
         try:
             while (block := inlet.receiver.take(epoch)) is not None:
-                pending.add(block.data)
-                if pending.copies:
+                if pending.add(block):
                     inlet.receiver.give_back(block)
                 while len(pending) >= (size or 1):
                     yield pending.take(size or len(pending))

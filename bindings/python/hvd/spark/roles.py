@@ -396,7 +396,8 @@ class DataFeed:
             self._is_at_end = True
             return
         rows = blocks.Rows()
-        rows.add(block.data)
+        rows.add(block)
+        self._inlet.receiver.give_back(block)
         last = len(rows) - 1
         self._rows += [(row, block.asker, number == last) for number, row in enumerate(rows.take(len(rows)))]
 
