@@ -22,6 +22,7 @@ import pytest
 os.environ["PYSPARK_PYTHON"] = sys.executable  # of the executors' processes
 
 import pyspark
+from pyspark.ml.functions import array_to_vector
 from pyspark.sql import SparkSession
 
 import horovod.spark
@@ -340,15 +341,35 @@ def test_rows_of_an_rdd_reach_the_ranks_once_each_epoch(session) -> None:
 
 def test_rows_of_a_frame_come_as_columns(session) -> None:
     def read(feed):
-        return [(batch["id"].tolist(), batch["pair"].shape, list(batch["name"])) for batch in feed.batches(16)]
+        found = []
+        for batch in feed.batches(16):
+            np.testing.assert_array_equal(batch["vector"], batch["pair"])
+            found.append((batch["id"].tolist(), batch["vector"].shape, list(batch["name"])))
+        return found
 
     frame = session.range(0, 40, 1, 3).selectExpr("id", "array(id, id + 1) as pair", "concat('row ', id) as name")
+    frame = frame.withColumn("vector", array_to_vector(frame.pair.cast("array<double>")))
     feed = hvd.spark.feed(frame.repartition(3, "id"))
     batches = [batch for of_rank in hvd.spark.run(read, (feed,), num_proc=2) for batch in of_rank]
     ids = [number for numbers, _, _ in batches for number in numbers]
     assert sorted(set(ids)) == list(range(40))
     assert all(shape == (len(numbers), 2) for numbers, shape, _ in batches)
     assert all(names == [f"row {number}" for number in numbers] for numbers, _, names in batches)
+
+
+def test_an_epoch_whose_iterator_is_left_open_is_dropped(session) -> None:
+    def read(feed) -> tuple[int, int, str]:
+        left = feed.rows()
+        first = next(left)
+        rest = sum(len(row) > 0 for row in feed.rows())
+        try:
+            return len(first), rest, f"{sum(1 for _ in left)} further rows"
+        except RuntimeError as error:
+            return len(first), rest, str(error)
+
+    feed = hvd.spark.feed(session.sparkContext.range(100, numSlices=1).map(lambda number: bytes(1 << 20)))
+    ((first, rest, error),) = hvd.spark.run(read, (feed,), num_proc=1)
+    assert (first, rest) == (1 << 20, 100) and "another one of this feed has begun" in error
 
 
 def test_the_example_learns(session, monkeypatch) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 os.environ["PYSPARK_PYTHON"] = sys.executable  # of the executors' processes
 
+import pyarrow.parquet
 import pyspark
 import torch
 from pyspark.ml import Pipeline, PipelineModel
@@ -21,7 +22,7 @@ from pyspark.sql import SparkSession
 import hvd.data
 from horovod.spark.common.store import DBFSLocalStore, FilesystemStore, HDFSStore, LocalStore, Store
 from horovod.spark.common.util import prepare_data
-from hvd.spark import frames
+from hvd.spark import arrow
 from launching import ROOT
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::FutureWarning")]
@@ -157,6 +158,33 @@ def test_keras(frame, assembler, tmp_path) -> None:
     assert error(resumed.setOutputCols(["y__output"]).transform(rows)) < 0.5
 
 
+class Shards:
+    """A data_module: every second row, in batches of tensors."""
+
+    def __init__(self, train_dir, val_dir, cur_shard, shard_count, train_batch_size, schema_fields, **keywords) -> None:
+        assert shard_count == 2 and keywords["has_val"] and schema_fields == ["x", "a"]
+        self._folders, self._shard, self._batch_size = (train_dir, val_dir), cur_shard, train_batch_size
+        self._steps = keywords["steps_per_epoch_train"], keywords["steps_per_epoch_val"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._folders = ()
+
+    def train_data(self):
+        return self._batches(0)
+
+    def val_data(self):
+        return self._batches(1)
+
+    def _batches(self, kind: int):
+        table = pyarrow.parquet.read_table(self._folders[kind].removeprefix("file://"))
+        rows = {name: torch.tensor(values)[self._shard :: 2].float() for name, values in table.to_pydict().items()}
+        places = torch.arange(self._steps[kind] * self._batch_size).reshape(self._steps[kind], -1)
+        return [{name: values[place % len(values)] for name, values in rows.items()} for place in places]
+
+
 @pytest.mark.long
 def test_lightning(frame, assembler, tmp_path) -> None:
     import lightning
@@ -256,9 +284,11 @@ def test_vectors_in_arrow() -> None:
     import pyarrow as pa
 
     values = np.arange(6.0).reshape(3, 2)
-    np.testing.assert_array_equal(frames.to_numpy(frames.vectors(values), "x"), values)
+    np.testing.assert_array_equal(arrow.to_numpy(arrow.vectors(values), "x"), values)
     sparse = {"type": 0, "size": 3, "indices": [1], "values": [5.0]}
-    np.testing.assert_array_equal(frames.to_numpy(pa.array([sparse]), "x"), [[0.0, 5.0, 0.0]])
+    np.testing.assert_array_equal(arrow.to_numpy(pa.array([sparse]), "x"), [[0.0, 5.0, 0.0]])
+    with pytest.raises(ValueError, match="column 'x', of vectors, has nulls"):
+        arrow.to_numpy(pa.array([sparse, None]), "x")
 
 
 def test_only_some_ranks_have_a_gpu(monkeypatch) -> None:

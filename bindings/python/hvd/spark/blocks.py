@@ -211,7 +211,9 @@ class Columns:
 def as_arrays(batch: Any) -> Any:
     """NumPy arrays: by column's name for a table, dicts and Rows, a tuple for tuples, else one array."""
     if not isinstance(batch, list):
-        return {name: _array_of_column(batch.column(name)) for name in batch.column_names}
+        from hvd.spark import arrow
+
+        return {name: arrow.to_numpy(batch.column(name), name) for name in batch.column_names}
     first = batch[0]
     if isinstance(first, dict):
         return {name: _stacked([row[name] for row in batch]) for name in first}
@@ -227,18 +229,3 @@ def _stacked(values: list[Any]) -> np.ndarray[Any, Any]:
     if hasattr(values[0], "toArray"):  # vectors of Spark ML
         values = [value.toArray() for value in values]
     return np.asarray(values)
-
-
-def _array_of_column(column: Any) -> np.ndarray[Any, Any]:
-    import pyarrow
-
-    types = pyarrow.types
-    if not (types.is_list(column.type) or types.is_large_list(column.type) or types.is_fixed_size_list(column.type)):
-        array: np.ndarray[Any, Any] = column.to_numpy()
-        return array
-    column = column.combine_chunks()
-    lengths = np.unique(column.value_lengths().to_numpy(zero_copy_only=False))
-    if len(lengths) == 1 and column.null_count == 0:
-        flat: np.ndarray[Any, Any] = column.flatten().to_numpy(zero_copy_only=False)
-        return flat.reshape(len(column), -1)
-    return np.array(column.to_pylist(), dtype=object)

@@ -183,15 +183,17 @@ def _predicting(
     def predict_batches(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
+        from hvd.spark import arrow
+
         predict = None
         for batch in batches:
             if batch.num_rows == 0:
                 continue
             predict = predict or load()
             names = batch.schema.names
-            found = predict([frames.to_numpy(batch.column(names.index(name)), name) for name in features])
+            found = predict([arrow.to_numpy(batch.column(names.index(name)), name) for name in features])
             added = [
-                frames.vectors(values.reshape(batch.num_rows, size))
+                arrow.vectors(values.reshape(batch.num_rows, size))
                 if size > 1
                 else pa.array(values.reshape(-1).astype("float32" if single else "float64"))
                 for values, size, single in zip(found, sizes, is_single)

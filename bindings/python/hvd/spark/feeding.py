@@ -84,8 +84,8 @@ def send_partition(link: Link, partition: int, blocks: Callable[[Room], Iterator
     """Returns when the rank has all blocks of this partition; how many they are.
 
     Args:
-        blocks: gives them, one after the other. It may write parts where they are sent from, and a block all of its
-            parts or none; they may change once the next block is asked for.
+        blocks: yields them. It may write the parts of a block into room for them, all of them or none; they may change
+            once the next block is asked for.
 
     Raises:
         ConnectionError: the rank was lost.
@@ -98,7 +98,7 @@ def send_partition(link: Link, partition: int, blocks: Callable[[Room], Iterator
         begin = {"epoch": link.epoch, "partition": partition, "memory": offered.offer}
         connection.send(_BEGIN, json.dumps(begin).encode())
         has = json.loads(connection.receive().data)
-        sender = _Sender(connection, offered.slots() if has["shares"] else None)
+        sender = _Sender(connection, offered.slots if has["shares"] else None)
         offered.close()
         count = _send_behind(sender, blocks(sender.room), has, partition)
         sender.end()
@@ -137,7 +137,7 @@ class _Sender:
 
     def send(self, block: Parts, checksum: int) -> None:
         size = sum(map(len, block))
-        if self._slots is None or size > len(self._slots[0]):
+        if self._slots is None or size > shared_memory.SLOT_BYTES:
             self._connection.send(_BLOCK, _lengths(block), *block, number=checksum)
         else:
             if self._end == 0:
@@ -145,7 +145,7 @@ class _Sender:
                     self.room(len(part))[:] = part
             self._connection.send(_FILLED, _NUMBER.pack(self._slot), _lengths(block), number=checksum)
             self._slot = -1
-        self.skip()
+        self._end = 0
 
     def skip(self) -> None:
         """The block is not sent."""
@@ -312,9 +312,11 @@ class Receiver:
             self._is_closed = True
             self._changed.notify_all()
 
-    def drop_the_rest(self) -> None:
-        """Whatever else comes in this epoch is thrown away."""
+    def drop_the_rest(self, epoch: int) -> None:
+        """Whatever else comes in this epoch is thrown away; nothing if another one has begun."""
         with self._changed:
+            if epoch != self._epoch:
+                return
             self._drops = True
             dropped = list(self._blocks)
             self._blocks.clear()

@@ -115,8 +115,9 @@ def _require_free_slot(spark: engine.Classic, ranks: int) -> None:
 
 
 class RankFeed:
-    """In a rank: its rows. An epoch of them begins with each call of a method, which all ranks must call, and the rows
-    that are not taken are dropped when the iterator is closed.
+    """In a rank: its rows. An epoch of them begins with the first row or batch that an iterator is asked for, which all
+    ranks must do. Rows that are not taken are dropped when the iterator is closed or the next epoch begins; an iterator
+    of an earlier epoch raises RuntimeError then.
 
     Attributes:
         last_rank: of an epoch that ended with a join, the rank that came last.
@@ -129,6 +130,7 @@ class RankFeed:
         self._key = key
         self._is_arrow = is_arrow
         self._inlet: feeding.Inlet | None = None
+        self._epoch = -1  # the one whose rows are taken now
         self.last_rank = -1
 
     def rows(self) -> Iterator[Any]:
@@ -144,8 +146,7 @@ class RankFeed:
         Ranks do not have equally many rows. All of them end an epoch together, by `uneven`:
 
         - "repeat": a rank without further rows gets its last batches again, until all have had all their rows. Every
-        rank makes equally many
-          steps, so that models stay equal.
+          rank makes equally many steps, so that models stay equal.
         - "stop": all end with the first that has no further rows; the rest is dropped.
         - "join": a rank without further rows waits in `hvd.join()` while others go on without it. Afterwards broadcast
           the model from `last_rank`: others have missed steps.
@@ -179,10 +180,11 @@ class RankFeed:
             raise ValueError(f"batch_size is {size}: at least one row")
         pending: blocks.Rows | blocks.Columns = blocks.Columns() if self._is_arrow else blocks.Rows()
         inlet = self._opened()
+        inlet.receiver.drop_the_rest(self._epoch)
         inlet.ask(*((basics.rank(), basics.size()) if basics.is_initialized() else (0, 1)))
-        epoch = inlet.next_epoch()
+        epoch = self._epoch = inlet.next_epoch()
         try:
-            while (block := inlet.receiver.take(epoch)) is not None:
+            while (block := self._next_block(inlet, epoch)) is not None:
                 if pending.add(block):
                     inlet.receiver.give_back(block)
                 while len(pending) >= (size or 1):
@@ -190,7 +192,12 @@ class RankFeed:
             if len(pending) > 0:
                 yield pending.take(len(pending))
         finally:
-            inlet.receiver.drop_the_rest()
+            inlet.receiver.drop_the_rest(epoch)
+
+    def _next_block(self, inlet: feeding.Inlet, epoch: int) -> feeding.Block | None:
+        if epoch != self._epoch:
+            raise RuntimeError("this iterator's epoch has ended, because another one of this feed has begun")
+        return inlet.receiver.take(epoch)
 
     def _opened(self) -> feeding.Inlet:
         if self._inlet is None or self._inlet.is_closed:

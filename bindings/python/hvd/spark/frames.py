@@ -1,11 +1,9 @@
-"""Rows on the way from Spark's frames into files, and from Arrow batches into models."""
+"""Rows of Spark's frames on their way into files."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from hvd.spark.store import Store
 
@@ -64,39 +62,3 @@ def _plain(frame: Any, name: str) -> Any:
 
 def _write(frame: Any, path: str, files: int) -> None:
     frame.coalesce(files).write.mode("overwrite").parquet(path)
-
-
-def to_numpy(array: Any, name: str) -> Any:
-    """A column of an Arrow batch as an array of shape (rows, ...); vectors are dense."""
-    import pyarrow as pa
-
-    from hvd.data.parquet_files import to_numpy as plain
-
-    is_vector = pa.types.is_struct(array.type) and {"size", "indices", "values"} <= {f.name for f in array.type}
-    return _dense(array) if is_vector else plain(array, name)
-
-
-def _dense(vectors: Any) -> Any:
-    rows = []
-    for vector in vectors.to_pylist():
-        if vector["type"] == 1:
-            rows.append(vector["values"])
-        else:
-            row = np.zeros(vector["size"])
-            row[vector["indices"]] = vector["values"]
-            rows.append(row)
-    return np.array(rows, np.float64)
-
-
-def vectors(values: Any) -> Any:
-    """An array of shape (rows, length) as an Arrow array of Spark's dense vectors."""
-    import pyarrow as pa
-
-    rows, length = values.shape
-    flat = pa.array(np.ascontiguousarray(values, np.float64).reshape(-1))
-    offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * length)
-    kinds = pa.array(np.ones(rows, np.int8))
-    nothing = pa.nulls(rows, pa.int32())
-    no_indices = pa.nulls(rows, pa.list_(pa.int32()))
-    content = [kinds, nothing, no_indices, pa.ListArray.from_arrays(offsets, flat)]
-    return pa.StructArray.from_arrays(content, names=["type", "size", "indices", "values"])

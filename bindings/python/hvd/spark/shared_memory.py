@@ -30,20 +30,24 @@ class Offered:
     """In a task: memory that its rank may open as long as this is not closed.
 
     Attributes:
-        offer: for the rank; None where the system has no such memory.
+        offer: for the rank; None where the system gives no such memory.
+        slots: the memory; valid after the end, too.
     """
 
     def __init__(self) -> None:
         self.offer: Offer | None = None
+        self.slots: Slots | None = None
         self._descriptor = -1
-        if hasattr(os, "memfd_create"):
-            name = f"hvd-feed-{secrets.token_hex(16)}"
+        if not hasattr(os, "memfd_create"):
+            return
+        name = f"hvd-feed-{secrets.token_hex(16)}"
+        try:
             self._descriptor = os.memfd_create(name)
             os.ftruncate(self._descriptor, SLOTS * SLOT_BYTES)
+            self.slots = Slots(self._descriptor)
             self.offer = {"pid": os.getpid(), "descriptor": self._descriptor, "name": name}
-
-    def slots(self) -> Slots:
-        return Slots(self._descriptor)
+        except OSError:  # forbidden in some containers
+            self.close()
 
     def close(self) -> None:
         if self._descriptor >= 0:
