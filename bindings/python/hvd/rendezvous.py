@@ -1,8 +1,8 @@
 """How the processes of a job find each other where Python knows more than the environment says: through mpi4py's
 communicators, torchrun's store, or whoever else has started them (hvd.cluster).
 
-All carry rank 0's first word to the others; from there on they talk to each other. The word holds the job's secret: it
-is as safe as whoever carries it.
+All broadcast rank 0's rendezvous info, from which the others know how to reach it. It holds the job key: it is as safe
+as the way on which it is broadcast.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Rendezvous:
     rank: int
     size: int
     local_size: int  # ranks on this host; 0: not known
-    broadcast: Callable[[bytes | None], bytes]  # of rank 0's bytes, on all ranks
-    forget: Callable[[], None] = lambda: None  # the word, once all have joined
+    broadcast: Callable[[bytes | None], bytes]  # of rank 0's rendezvous info, on all ranks
+    forget: Callable[[], None] = lambda: None  # those bytes, once all have joined
 
 
 _given: Rendezvous | None = None
@@ -73,7 +73,7 @@ def through_communicator(comm: Any) -> Rendezvous:
             process is alone.
     """
     _require_the_launchers_mpi(comm)
-    return Rendezvous(comm.Get_rank(), comm.Get_size(), 0, lambda word: comm.bcast(word, root=0))
+    return Rendezvous(comm.Get_rank(), comm.Get_size(), 0, lambda info: comm.bcast(info, root=0))
 
 
 def _require_the_launchers_mpi(comm: Any) -> None:
@@ -105,31 +105,31 @@ def through_torchrun() -> Rendezvous | None:
     launcher, rank, size, local_size = _native.launch()
     if launcher != "torchrun":
         return None
-    word = _Word(rank)
-    return Rendezvous(rank, size, local_size, word, word.forget)
+    broadcast = _StoreBroadcast(rank)
+    return Rendezvous(rank, size, local_size, broadcast, broadcast.forget)
 
 
 _times = itertools.count()
 
 
-class _Word:
-    """A word through the store at MASTER_ADDR:MASTER_PORT. Each time that a process joins a job has a key of its own,
-    and so has each restart by torchrun, whose store goes on."""
+class _StoreBroadcast:
+    """Of rank 0's rendezvous info, through the store at MASTER_ADDR:MASTER_PORT. Each time that a process joins a job
+    has a key of its own, and so has each restart by torchrun, whose store goes on."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.key = ""
         self.store: Any = None  # rank 0's: others may still ask it
 
-    def __call__(self, word: bytes | None) -> bytes:
+    def __call__(self, info: bytes | None) -> bytes:
         self.key = f"hvd/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_times)}"
         store = _store(self.rank)
-        if word is None:
+        if info is None:
             found: bytes = store.get(self.key)
             return found
-        store.set(self.key, word)
+        store.set(self.key, info)
         self.store = store
-        return word
+        return info
 
     def forget(self) -> None:
         if self.store is not None:

@@ -2,8 +2,8 @@
 
 The engine places processes and starts them. There are two ways from there on:
 
-- `joined`, `call`, `results`: the engine's own processes are the ranks. They meet through a word that the engine
-  carries from rank 0 to the others, and talk to each other as in every job. Nothing is started: it takes milliseconds.
+- `joined`, `call`, `results`: the engine's own processes are the ranks. The engine broadcasts rank 0's rendezvous info
+  to the others, and they talk to each other as in every job. Nothing is started: it takes milliseconds.
 - `Place`, `PlacesJob`: each of the engine's processes keeps a place for ranks, where an agent of hvdrun listens. hvdrun
   runs in the driver and starts the ranks there, as on any host: elastic membership, `hvd top` and `hvd stacks`, output
   by rank, and the report of who failed first are the same.

@@ -175,11 +175,11 @@ class RankTask:
 
 
 def _be_rank(place: engine.Place, call: bytes, env: Mapping[str, str]) -> Outcome:
-    word = _Word(place)
+    broadcast = _Broadcast(place)
     try:
-        return cluster.call(_call, (call,), {}, place.rank, place.size, word, {**environment(), **env})
+        return cluster.call(_call, (call,), {}, place.rank, place.size, broadcast, {**environment(), **env})
     finally:
-        word.give_up()
+        broadcast.give_up()
         feeding.close_all()
 
 
@@ -193,26 +193,26 @@ def environment() -> dict[str, str]:
     return {"HVD_ARENA_LIMIT": "0"} if "CONTAINER_ID" in os.environ and "HVD_ARENA_LIMIT" not in os.environ else {}
 
 
-class _Word:
-    """Carries rank 0's word to all tasks of the stage. Spark's allGather takes a second, and needs all of them: a rank
-    that fails before it comes to it says so there."""
+class _Broadcast:
+    """Of rank 0's rendezvous info to all tasks of the stage. Spark's allGather takes a second, and needs all of them: a
+    rank that fails before it has called it says so there."""
 
     def __init__(self, place: engine.Place) -> None:
         self._place = place
         self._is_due = place.size > 1
 
-    def __call__(self, word: bytes | None) -> bytes:
+    def __call__(self, info: bytes | None) -> bytes:
         if self._place.size == 1:
-            assert word is not None
-            return word
+            assert info is not None
+            return info
         self._is_due = False
-        texts = self._place.gather("" if word is None else word.hex())
+        texts = self._place.gather("" if info is None else info.hex())
         if "-" in texts:
             raise InitError("another rank failed before it could join")
         return bytes.fromhex(texts[0])
 
     def give_up(self) -> None:
-        """After the end: the others wait for this rank, if it has not come to it."""
+        """After the end: the others wait for this rank, if it has not called allGather."""
         if self._is_due:
             self._is_due = False
             self._place.gather("-")

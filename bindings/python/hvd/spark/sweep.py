@@ -37,8 +37,7 @@ def experiments(
 
     Args:
         train: called as `train(**parameters)` on each rank of a trial. What rank 0 returns counts: a number, or a dict
-        of
-            several.
+            of several.
         space: values by parameter, of which all combinations are tried; or an iterable of dicts of parameters.
         parallel: trials at a time; by default as many as the slots allow. Must be given with Spark Connect.
         num_proc: ranks of a trial.
