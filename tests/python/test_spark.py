@@ -487,7 +487,7 @@ def test_a_cluster_trains_and_answers_as_tfclusters_do(session) -> None:
     words = context.parallelize([f"word {number}" for number in range(50)], 3)
     answers = cluster.inference(words.filter(lambda word: not word.endswith("3")))
     assert answers.collect() == [f"WORD {number}" for number in range(50) if number % 10 != 3]
-    with pytest.raises(Exception, match="no row for word 0"):
+    with pytest.raises(Exception, match=r"no row for word (0|16|33)"):  # each is the first of a partition
         cluster.inference(words.map(fail)).collect()
     chief, worker, evaluator = cluster.shutdown(timeout=LIMIT_S)
     assert chief[:4] == ("chief", 0, 2, "argument") and worker[:4] == ("worker", 0, 2, "argument")
@@ -551,11 +551,14 @@ def test_a_sweep_has_its_best_trial_first(session, tmp_path) -> None:
     assert {path.name for path in Path(rows[0].log_dir).iterdir()} == {"output", "parameters.json", "result.json"}
 
 
-def test_a_sweep_of_given_trials(session, capsys) -> None:
+def test_a_sweep_of_given_trials(session, capsys, monkeypatch) -> None:
     def train(kind: str, depth: int | None = None) -> float:
         print(kind)
         return float(depth or 0)
 
+    # The active session of Spark Connect is one of this thread only.
+    active, caller = engine.active, threading.get_ident()
+    monkeypatch.setattr(engine, "active", lambda: active() if threading.get_ident() == caller else None)
     table = hvd.spark.experiments(train, [{"kind": "tree", "depth": 3}, {"kind": "line"}], maximize=True)
     assert [(row.trial, row.kind, row.depth, row.value) for row in table.collect()] == [
         (0, "tree", 3, 3.0),

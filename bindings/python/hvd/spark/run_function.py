@@ -50,7 +50,8 @@ def run(
         args, kwargs: anything that cloudpickle can write.
         num_proc: number of ranks, each of which takes a slot; by default `SparkContext.defaultParallelism`.
         start_timeout: seconds until all ranks must have started, for executors that come late and slots that other jobs
-            hold; by default HOROVOD_SPARK_START_TIMEOUT, or else 600.
+            hold; by default HOROVOD_SPARK_START_TIMEOUT, or else 600. Without effect with Spark Connect, where Spark
+            itself gives up when a job has had no slots for ten minutes.
         env: variables for the ranks.
         stdout, stderr: streams for what the ranks print, instead of this process's own.
         verbose: 0: says nothing itself.
@@ -74,12 +75,40 @@ def run(
         raise ValueError(f"num_proc is {size}: at least one rank")
     if verbose >= 2:
         print(f"hvd.spark: starting {size} ranks")
+    return run_on(
+        spark,
+        fn,
+        args,
+        kwargs,
+        size,
+        start_timeout,
+        env=env,
+        stdout=stdout,
+        stderr=stderr,
+        with_time=prefix_output_with_timestamp,
+    )
+
+
+def run_on(
+    spark: engine.Classic | engine.Connect,
+    fn: Callable[..., T],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    size: int,
+    start_timeout: float | None,
+    *,
+    env: Mapping[str, str] | None,
+    stdout: TextIO | None,
+    stderr: TextIO | None,
+    with_time: bool = False,
+) -> list[T]:
+    """As `run`, in any thread, on a session that need not be the active one there."""
     timeout_s = start_timeout_s(start_timeout)
     spark.require_slots(size, timeout_s)
     call = cloudpickle.dumps((fn, tuple(args), dict(kwargs or {})))
     console = None
     if spark.host is not None:
-        console = output.Console(size, spark.host, stdout, stderr, prefix_output_with_timestamp)
+        console = output.Console(size, spark.host, stdout, stderr, with_time)
     task = RankTask(call, dict(env or {}), None if console is None else console.reporting)
     return run_stage(spark, task, size, console, timeout_s)
 

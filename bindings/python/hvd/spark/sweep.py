@@ -67,8 +67,8 @@ def experiments(
     def run(trial: Trial) -> None:
         with trial.logged(log_dir) as (stdout, stderr):
             keywords = trial.parameters if log_dir is None else {**trial.parameters, "log_dir": trial.log_dir}
-            results = run_function.run(
-                train, (), keywords, num_proc, start_timeout, env=env, stdout=stdout, stderr=stderr, verbose=0
+            results = run_function.run_on(
+                spark, train, (), keywords, num_proc, start_timeout, env=env, stdout=stdout, stderr=stderr
             )
             trial.note(results[0], metric)
 
