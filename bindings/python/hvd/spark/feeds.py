@@ -134,7 +134,8 @@ class RankFeed:
         self.last_rank = -1
 
     def rows(self) -> Iterator[Any]:
-        """The rows themselves: those of the RDD, or dicts. Ranks have different numbers of them."""
+        """The rows themselves: those of the RDD, or dicts, in which vectors of Spark ML are dicts, too. Ranks have
+        different numbers of them."""
         for batch in self._chunks():
             yield from batch if isinstance(batch, list) else batch.to_pylist()
 
