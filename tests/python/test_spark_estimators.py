@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import runpy
 import sys
@@ -155,6 +156,8 @@ def test_keras(frame, assembler, tmp_path) -> None:
     assert float(trained.getModel().optimizer.learning_rate) == pytest.approx(0.05)
     resumed = estimator.fit(rows)
     assert resumed.getHistory()["loss"][-1] < history["loss"][-1]
+    logs = tmp_path / "runs" / "two" / "logs"
+    assert logs.exists() == (importlib.util.find_spec("tensorboard") is not None)
     assert error(resumed.setOutputCols(["y__output"]).transform(rows)) < 0.5
 
 
@@ -182,7 +185,8 @@ class Shards:
         table = pyarrow.parquet.read_table(self._folders[kind].removeprefix("file://"))
         rows = {name: torch.tensor(values)[self._shard :: 2].float() for name, values in table.to_pydict().items()}
         places = torch.arange(self._steps[kind] * self._batch_size).reshape(self._steps[kind], -1)
-        return [{name: values[place % len(values)] for name, values in rows.items()} for place in places]
+        batches = [{name: values[place % len(values)] for name, values in rows.items()} for place in places]
+        return torch.utils.data.DataLoader(batches, batch_size=None)
 
 
 @pytest.mark.long
@@ -223,6 +227,10 @@ def test_lightning(frame, assembler, tmp_path) -> None:
     history = trained.getHistory()
     assert len(history) == 3 and history[-1]["val_loss"] < history[0]["val_loss"]
     assert store.exists(store.get_checkpoint_path("three"))
+    assert any("tfevents" in name for name in os.listdir(tmp_path / "runs" / "three" / "logs"))  # by tensorboardX
+    module = {"data_module": Shards, "epochs": 1, "run_id": "four"}
+    with_module = estimator.copy({estimator.getParam(name): value for name, value in module.items()}).fit(rows)
+    assert [entry["loss"] > 0 and entry["val_loss"] > 0 for entry in with_module.getHistory()] == [True]
     predictions = trained.transform(rows).collect()
     assert all(abs(row["a"] - row["a__output"][0]) < 0.5 and len(row["a__output"]) == 2 for row in predictions)
 
@@ -267,6 +275,12 @@ def test_stores(tmp_path) -> None:
     store.write(path, b"content")
     assert store.exists(path) and store.read(path) == store.read_checkpoint("run") == b"content"
     assert os.listdir(tmp_path / "store" / "runs" / "run") == ["checkpoint"]
+    (tmp_path / "local" / "below").mkdir(parents=True)
+    for _ in range(2):
+        (tmp_path / "local" / "below" / "log").write_text("entry")
+        store.upload(str(tmp_path / "local"), store.get_logs_path("run"))
+    assert store.read(f"{store.get_logs_path('run')}/below/log") == b"entry"
+    assert os.listdir(tmp_path / "store" / "runs" / "run" / "logs") == ["below"]
     with store.data_index() as first, store.data_index() as second:
         assert (first, second) == (0, 1)
     with store.data_index() as again:

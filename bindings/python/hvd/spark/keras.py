@@ -12,7 +12,7 @@ import numpy as np
 
 from hvd.spark.estimator import HvdEstimator, HvdModel, Predict
 from hvd.spark.params import with_params
-from hvd.spark.training import Columns, Work, endless, gpu_of_this_rank
+from hvd.spark.training import Columns, Work, can_log, endless, gpu_of_this_rank
 
 __all__ = ["KerasEstimator", "KerasModel"]
 
@@ -121,15 +121,16 @@ def _train(work: Work, content: bytes, settings: Mapping[str, Any]) -> tuple[dic
     if val is not None:
         validation["validation_data"] = endless(lambda: val.batches(batches.converted))
         validation["validation_steps"] = work.val_steps or len(val)
-    history = model.fit(
-        endless(lambda: train.batches(batches.converted)),
-        steps_per_epoch=work.train_steps or len(train),
-        epochs=work.epochs,
-        verbose=(2 if work.verbose else 0) if hvd.rank() == 0 else 0,
-        callbacks=_callbacks(work, settings),
-        shuffle=False,  # the reader has
-        **validation,
-    )
+    with tempfile.TemporaryDirectory() as logs:
+        history = model.fit(
+            endless(lambda: train.batches(batches.converted)),
+            steps_per_epoch=work.train_steps or len(train),
+            epochs=work.epochs,
+            verbose=(2 if work.verbose else 0) if hvd.rank() == 0 else 0,
+            callbacks=_callbacks(work, settings, logs),
+            shuffle=False,  # the reader has
+            **validation,
+        )
     if hvd.rank() != 0:
         return None
     found = {name: [float(value) for value in values] for name, values in history.history.items()}
@@ -182,25 +183,31 @@ def _has_schedule(optimizer: Any) -> bool:
     return isinstance(getattr(optimizer, "_learning_rate", None), keras.optimizers.schedules.LearningRateSchedule)
 
 
-def _callbacks(work: Work, settings: Mapping[str, Any]) -> list[Any]:
-    """hvd's first; the checkpoint last, on rank 0."""
+def _callbacks(work: Work, settings: Mapping[str, Any], logs: str) -> list[Any]:
+    """hvd's first; TensorBoard's and the checkpoint last, on rank 0. logs: a folder on its disk."""
     import hvd.keras as hvd
 
     found = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
     found += settings["callbacks"] or []
     if hvd.rank() == 0:
         found += [settings["checkpoint_callback"]] if settings["checkpoint_callback"] else []
-        found.append(_Checkpoint(work))
+        if keras.backend.backend() == "tensorflow" and can_log("tensorboard"):
+            found.append(keras.callbacks.TensorBoard(logs))
+        found.append(_Checkpoint(work, logs))
     return found
 
 
 class _Checkpoint(keras.callbacks.Callback):
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, folder: str) -> None:
         super().__init__()
-        self._work = work
+        self._work, self._folder = work, folder
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._work.save(lambda: _with_rate_of_one(self.model))
+        self._work.save_logs(self._folder)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._work.save_logs(self._folder)
 
 
 def _with_rate_of_one(model: Any) -> bytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import itertools
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -14,7 +16,7 @@ from hvd.lightning import HvdStrategy, _strategies
 from hvd.spark.estimator import HvdEstimator
 from hvd.spark.params import with_params
 from hvd.spark.torch import TorchModel, _cast, _writable
-from hvd.spark.training import Columns, Work, gpu_of_this_rank, reshaped, stacked
+from hvd.spark.training import Columns, Work, can_log, gpu_of_this_rank, reshaped, stacked
 
 __all__ = ["LightningEstimator", "LightningModel"]
 
@@ -22,11 +24,12 @@ __all__ = ["LightningEstimator", "LightningModel"]
 @with_params(
     trainer_args="further arguments of the Trainer",
     num_gpus="without effect: a rank has one GPU or none",
-    logger="of the Trainer",
+    logger="of the Trainer, instead of TensorBoard's",
     log_every_n_steps="of the Trainer",
     loader_num_epochs="without effect",
     terminate_on_nan="without effect",
     profiler="of the Trainer",
+    data_module="a class that reads the files on the ranks, instead of hvd.data",
     train_async_data_loader_queue_size="without effect: hvd.data prefetches",
     val_async_data_loader_queue_size="without effect: hvd.data prefetches",
     debug_data_loader="without effect",
@@ -34,14 +37,21 @@ __all__ = ["LightningEstimator", "LightningModel"]
 class LightningEstimator(HvdEstimator):
     """Trains a LightningModule, which has its own optimizers and losses; see `HvdEstimator`. Its steps get a batch as a
     dictionary of tensors by column, of input_shapes and label_shapes if they are given; floating-point columns come in
-    the type of its parameters. A run does not go on from a checkpoint."""
+    the type of its parameters. A run does not go on from a checkpoint.
+
+    data_module: a class, or a function that makes a context manager, called on each rank with these keywords:
+    train_dir and val_dir (URLs of the Parquet files), storage_options, cur_shard (the rank) and shard_count,
+    num_train_epochs, has_val, train_batch_size, val_batch_size, steps_per_epoch_train, steps_per_epoch_val, shuffle,
+    transform_fn, inmemory_cache_all, schema_fields (the names of the columns), verbose. What it enters has
+    `train_data()` and `val_data()`, which return what the Trainer takes as loaders. All ranks must make equally many
+    steps, so it has to end each epoch after those.
+    """
 
     _prefix = "pytorch_lightning"
     defaults: ClassVar[Mapping[str, Any]] = {
         **HvdEstimator.defaults,
-        **dict.fromkeys(("num_gpus", "loader_num_epochs", "profiler")),
+        **dict.fromkeys(("num_gpus", "loader_num_epochs", "logger", "profiler", "data_module")),
         "trainer_args": {},
-        "logger": False,
         "log_every_n_steps": 50,
         "terminate_on_nan": False,
         "train_async_data_loader_queue_size": None,
@@ -51,7 +61,7 @@ class LightningEstimator(HvdEstimator):
 
     def _training(self) -> tuple[Callable[..., Any], Sequence[Any]]:
         names = "callbacks input_shapes label_shapes transformation_fn gradient_compression"
-        names += " trainer_args logger log_every_n_steps profiler"
+        names += " trainer_args logger log_every_n_steps profiler data_module inmemory_cache_all"
         return _train, (self.getModel(), {name: self.getOrDefault(name) for name in names.split()})
 
     def _trained(self, work: Work, result: Any) -> LightningModel:
@@ -81,11 +91,27 @@ def _train(work: Work, model: Any, settings: Mapping[str, Any]) -> tuple[list[di
         torch.manual_seed(work.seed)
     lightning = __import__(_strategies().__name__.rpartition(".")[0], fromlist=["Trainer"])
     gpu = gpu_of_this_rank(work.use_gpu, torch.cuda.device_count())
-    train, val = work.train_reader(), work.val_reader()
-    train_steps, val_steps = work.train_steps or len(train), (work.val_steps or len(val)) if val else 0
     history: list[dict[str, float]] = []
-    keeping = _keeping(lightning.Callback)(work, history)
-    trainer = lightning.Trainer(
+    with tempfile.TemporaryDirectory() as logs, _loaders(work, model, settings) as loaders:
+        trainer = _trainer(lightning, work, settings, gpu, history, logs)
+        trainer.fit(model, *loaders)
+        if hvd.rank() == 0:
+            work.save_logs(logs)
+    return (history, _weights(model)) if hvd.rank() == 0 else None
+
+
+def _trainer(
+    lightning: Any, work: Work, settings: Mapping[str, Any], gpu: int | None, history: list[dict[str, float]], logs: str
+) -> Any:
+    import hvd.torch as hvd
+
+    logger = settings["logger"]
+    if logger is None:
+        is_kept = work.store.saving_runs() and can_log("tensorboard", "tensorboardX")
+        loggers = __import__(f"{lightning.__name__}.loggers", fromlist=["TensorBoardLogger"])
+        logger = loggers.TensorBoardLogger(logs, name="", version="") if is_kept else False
+    keeping = _keeping(lightning.Callback)(work, history, logs)
+    return lightning.Trainer(
         **{
             "max_epochs": work.epochs,
             "accelerator": "cpu" if gpu is None else "gpu",
@@ -93,7 +119,7 @@ def _train(work: Work, model: Any, settings: Mapping[str, Any]) -> tuple[list[di
             "num_nodes": hvd.cross_size(),
             "strategy": HvdStrategy(compression=settings["gradient_compression"] or hvd.Compression.none),
             "callbacks": [*(settings["callbacks"] or []), keeping],
-            "logger": settings["logger"],
+            "logger": logger,
             "log_every_n_steps": settings["log_every_n_steps"],
             "profiler": settings["profiler"],
             "enable_checkpointing": False,
@@ -104,10 +130,44 @@ def _train(work: Work, model: Any, settings: Mapping[str, Any]) -> tuple[list[di
             **(settings["trainer_args"] or {}),
         }
     )
-    loaders = [_loader(_Steps(train, train_steps, model, work, settings))]
-    loaders += [_loader(_Steps(val, val_steps, model, work, settings))] if val else []
-    trainer.fit(model, *loaders)
-    return (history, _weights(model)) if hvd.rank() == 0 else None
+
+
+@contextlib.contextmanager
+def _loaders(work: Work, model: Any, settings: Mapping[str, Any]) -> Iterator[list[Any]]:
+    """For training, and for validation if there is any."""
+    train, val = work.train_reader(), work.val_reader()
+    train_steps, val_steps = work.train_steps or len(train), (work.val_steps or len(val)) if val else 0
+    if settings["data_module"] is None:
+        found = [_loader(_Steps(train, train_steps, model, work, settings))]
+        yield [*found, _loader(_Steps(val, val_steps, model, work, settings))] if val else found
+        return
+    keywords = _keywords(work, settings, train_steps, val_steps)
+    with settings["data_module"](**keywords) as module:
+        yield [module.train_data(), module.val_data()] if val else [module.train_data()]
+
+
+def _keywords(work: Work, settings: Mapping[str, Any], train_steps: int, val_steps: int) -> dict[str, Any]:
+    """Those of a data_module."""
+    import hvd
+
+    return {
+        "train_dir": work.store.readable(work.train_path),
+        "val_dir": work.store.readable(work.val_path) if work.val_path else None,
+        "storage_options": work.store.storage_options,
+        "cur_shard": hvd.rank(),
+        "shard_count": hvd.size(),
+        "num_train_epochs": work.epochs,
+        "has_val": work.val_path is not None,
+        "train_batch_size": work.batch_size,
+        "val_batch_size": work.val_batch_size,
+        "steps_per_epoch_train": train_steps,
+        "steps_per_epoch_val": val_steps,
+        "shuffle": work.shuffle,
+        "transform_fn": settings["transformation_fn"],
+        "inmemory_cache_all": settings["inmemory_cache_all"],
+        "schema_fields": work.columns,
+        "verbose": work.verbose,
+    }
 
 
 def _loader(batches: _Steps) -> Any:
@@ -142,8 +202,8 @@ def _keeping(base: Any) -> Any:
     """The class of a callback that multiplies the learning rates, and keeps the history and a checkpoint by epoch."""
 
     class Keeping(base):  # type: ignore[misc]
-        def __init__(self, work: Work, history: list[dict[str, float]]) -> None:
-            self._work, self._history = work, history
+        def __init__(self, work: Work, history: list[dict[str, float]], logs: str) -> None:
+            self._work, self._history, self._logs = work, history, logs
 
         def on_fit_start(self, trainer: Any, module: Any) -> None:
             import hvd.torch as hvd
@@ -161,6 +221,7 @@ def _keeping(base: Any) -> Any:
             self._history.append({"epoch": trainer.current_epoch, **logged})
             if trainer.is_global_zero:
                 self._work.save(lambda: _weights(module))
+                self._work.save_logs(self._logs)
 
     return Keeping
 

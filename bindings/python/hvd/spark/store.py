@@ -131,6 +131,12 @@ class Store:
         fs.pipe_file(f"{target}.new", data)
         fs.mv(f"{target}.new", target)
 
+    def upload(self, folder: str, path: str) -> None:
+        """Copies what is in a local folder, over what is there."""
+        fs, target = self.fs, self.get_localized_path(path)
+        fs.makedirs(target, exist_ok=True)
+        fs.put(os.path.join(folder, ""), f"{target}/", recursive=True)
+
     def write_text(self, path: str, text: str) -> None:
         self.write(path, text.encode())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -69,6 +71,16 @@ class Work:
         if self.store.saving_runs():
             self.store.write(self.store.get_checkpoint_path(self.run_id), checkpoint())
 
+    def save_logs(self, folder: str) -> None:
+        """Called on rank 0: copies what its loggers have written."""
+        if self.store.saving_runs() and os.listdir(folder):
+            self.store.upload(folder, self.store.get_logs_path(self.run_id))
+
+
+def can_log(*modules: str) -> bool:
+    """Whether one of the modules that write TensorBoard's files is installed."""
+    return any(importlib.util.find_spec(module) is not None for module in modules)
+
 
 def endless(batches: Callable[[], Iterator[Any]]) -> Generator[Any, None, None]:
     """One epoch after the other."""
@@ -85,8 +97,6 @@ def gpu_of_this_rank(wanted: bool, count: int) -> int | None:
     Raises:
         ValueError: only some of the ranks have a GPU; on every rank.
     """
-    import os
-
     import hvd
     from hvd.objects import allgather_object
 
