@@ -14,9 +14,8 @@ namespace {
 
 constexpr Duration kSearchInterval = std::chrono::milliseconds(50);
 constexpr Duration kAttemptTime = std::chrono::seconds(1);
-constexpr Duration kPlaceTime = std::chrono::seconds(1);     // from a server's number to its address in the store
-constexpr std::size_t kStateBytes = std::size_t{128} << 10;  // in a request
-constexpr std::size_t kMaxParts = 4;                         // of the state, under way
+constexpr std::size_t kStateBytes = std::size_t{128} << 10;                // in a request
+constexpr std::size_t kMaxParts = 4;                                       // of the state, under way
 constexpr std::size_t kEvictedRows = kStateBytes / sizeof(std::uint64_t);  // in a request
 
 }  // namespace

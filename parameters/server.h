@@ -30,6 +30,8 @@ inline std::string incarnations(int worker) { return "ps/worker/" + std::to_stri
 }  // namespace ps_keys
 
 // What a server announces: addresses, and the identity of its host.
+constexpr Duration kPlaceTime = std::chrono::milliseconds(50);  // to ask the store for a place that it has
+
 struct ServerPlace {
   std::string local;     // of an abstract socket; empty: none
   std::string remote;    // of a TCP port

@@ -11,7 +11,6 @@ namespace hvd {
 
 namespace {
 
-constexpr Duration kLookUpTime = std::chrono::milliseconds(50);  // to ask the store for an address that it has
 constexpr Duration kConnectTime = std::chrono::seconds(1);
 
 }  // namespace
@@ -21,7 +20,7 @@ ServerAttempt::ServerAttempt(const WorkerIdentity& worker, int shard, int server
     : worker_(worker), shard_(shard), tables_(tables), count_(count), limit_(deadline_after(kConnectTime)) {
   const std::int64_t start = worker.store.add(ps_keys::starts(server), 0);
   if (start == 0) throw PeerLost("it has not been started yet");
-  const auto place = ServerPlace::parse(worker.store.get(ps_keys::place(server, start), deadline_after(kLookUpTime)));
+  const auto place = ServerPlace::parse(worker.store.get(ps_keys::place(server, start), deadline_after(kPlaceTime)));
   const WorkerOptions& options = worker.options;
   shares_memory_ = options.shares_memory && !place.local.empty() && place.host_key == options.host_key;
   connection_.emplace(Address::parse(shares_memory_ ? place.local : place.remote), worker.key, Purpose::parameters,

@@ -183,6 +183,8 @@ bool Job::goes_on_without(int rank, ExitStatus status, const JobEnding& said) {
                 [rank](const RankPlan& plan) { return plan.place.rank == rank; });
   end_.process_ended(rank, end);
   epochs_->process_ended(rank, rank_at(rank).host_name, end);
+  server_places_.process_failed();
+  start_due_servers();
   move_servers(rank_at(rank).host);
   return true;
 }

@@ -36,6 +36,8 @@ class ServerPlaces {
   void started(int server, const std::string& host, TimePoint now);
   // The server has ended, and is wanted. Returns when it is started again; empty: it has failed too often.
   std::optional<TimePoint> ended(int server, TimePoint now);
+  // A process has failed: the job may begin on fewer slots, and with the servers there are hosts for.
+  void process_failed() { has_enough_slots_ = true; }
   // The host is unreachable, with its servers, until hosts_changed() names it.
   void host_lost(const std::string& host, TimePoint now);
   // The host is about to be taken away; so it is until it is lost.

@@ -139,14 +139,19 @@ class ListeningAgent {
   }
 
   void serve_next() {
-    if (agent_ > 0 || !acceptor_) return;
-    const auto next =
-        std::ranges::find_if(callers_, [](const auto& entry) { return entry.second->input && !entry.second->is_over; });
-    if (next == callers_.end()) return;
-    served_ = next->first;
-    served_host_ = next->second->host;
+    while (agent_ <= 0 && acceptor_) {
+      const auto waits = [](const auto& entry) { return entry.second->input && !entry.second->is_over; };
+      const auto next = std::ranges::find_if(callers_, waits);
+      if (next == callers_.end()) return;
+      serve(next->first, *next->second);
+    }
+  }
+
+  void serve(int number, const Caller& caller) {
+    served_ = number;
+    served_host_ = caller.host;
     try {
-      start_agent(*next->second->input);
+      start_agent(*caller.input);
       log_.info("serves hvdrun at " + served_host_);
       if (options_.once) stop_listening();
     } catch (const Error& error) {

@@ -21,6 +21,15 @@ TEST_CASE("server places: servers are dealt to the hosts once these have enough 
   CHECK(places.take_due(t0).empty());
 }
 
+TEST_CASE("server places: a failure before there are enough slots, after which a job begins with fewer, starts them") {
+  ServerPlaces after_process(1, 4), after_host(1, 4);
+  for (ServerPlaces* places : {&after_process, &after_host}) places->hosts_changed({{"h1", 2}, {"h2", 1}});
+  after_process.process_failed();
+  CHECK(after_process.take_due(t0) == Starts{{0, 0, "h1"}});
+  after_host.host_lost("h1", t0);
+  CHECK(after_host.take_due(t0) == Starts{{0, 0, "h2"}});
+}
+
 TEST_CASE(
     "server places: a server that fails is started again on its host, after a growing delay, and given up at last") {
   ServerPlaces places(2, 1);
