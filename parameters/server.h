@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/metrics.h"
 #include "core/bootstrap/store.h"

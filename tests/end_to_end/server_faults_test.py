@@ -127,7 +127,7 @@ def test_a_stopped_worker_for_which_others_wait_is_named(start, standing, time):
     job.await_text(rf"the job is stalled: {stopped}; rank 1 \(host h2\) keeps rank 0 waiting")
     job.await_text(r"stalled: worker 1 keeps worker 0 waiting")
     strike(standing, signal.SIGCONT, "HVD_RANK", 1)
-    await_more(job, len(job.text), r"worker 0 step \d+ ")
+    job.await_text(r"worker 0 step \d+ ", len(job.text))
     assert "failed" not in job.text, job.text
 
 
@@ -138,7 +138,7 @@ def test_an_elastic_job_expels_a_stopped_worker_and_the_others_go_on(start, stan
     job.await_text("worker 0 step 20 ")
     strike(standing, signal.SIGSTOP, "HVD_PROCESS", 1)
     job.await_text(r"process 1 was stopped for longer than --stopped-limit, and is killed")
-    await_more(job, len(job.text), r"(worker 0 step \d+ (.|\n)*){3}")
+    job.await_text(r"(worker 0 step \d+ (.|\n)*){3}", len(job.text))
     assert "worker 1 is lost: nobody waits for it any longer" in job.text, job.text
 
 
@@ -206,9 +206,9 @@ def test_servers_of_a_job_whose_hosts_a_script_names_move_from_a_preempted_one(s
     job.await_text(r"epoch 2 with 3 ranks, .*; joined: process 2\n")
     preempted_at = len(job.text)
     os.kill(min(agents_on(standing, "h2")), signal.SIGTERM)
-    await_more(job, preempted_at, r"server 1 on h2 \(pid \d+\) .* exit code 0; it is started again\n")
+    job.await_text(r"server 1 on h2 \(pid \d+\) .* exit code 0; it is started again\n", preempted_at)
     name("h1", "h3")
-    await_more(job, preempted_at, r"server 1 on h[13] is process \d+\n(.|\n)*copies \[2, 2\]")
+    job.await_text(r"server 1 on h[13] is process \d+\n(.|\n)*copies \[2, 2\]", preempted_at)
     assert re.search(r"epoch 3 with 2 ranks, .*; host h2 is preempted\n", job.text), job.text
     end.touch()
     assert job.await_end() == 0, job.text
