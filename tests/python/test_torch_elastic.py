@@ -23,6 +23,13 @@ def test_ddp_is_wrapped_anew_in_each_epoch():
     assert done.stdout.count(" has finished 40 steps with 2 ranks\n") == 2, done.stdout
 
 
+def test_fsdp2_divides_the_model_anew_in_each_epoch(tmp_path):
+    options = ("-np", 3, "--min-np", 2, "--cooldown-range", "0,0")
+    done = run("hvdrun", *options, sys.executable, PROGRAMS / "elastic_fsdp2.py", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(" has finished with the weights of one process, sizes (3, 2, 3)") == 3, done.stdout
+
+
 def test_a_finished_step_is_kept_without_a_commit():
     options = ("-np", 4, "--min-np", 2, "--cooldown-range", "60,60")
     done = run("hvdrun", *options, sys.executable, PROGRAMS / "elastic_steps.py")

@@ -98,7 +98,11 @@ class _Part:
     token: int  # of this attempt to write it
     rank: int
     ranks: int  # that write
+    epoch: int  # of the job, in which they do
     abandoned: threading.Event = dataclasses.field(default_factory=threading.Event)
+
+    def is_abandoned(self) -> bool:
+        return self.abandoned.is_set() or (_native.is_initialized() and _native.epoch()[0] != self.epoch)
 
 
 class Checkpoints:
@@ -205,7 +209,8 @@ class Checkpoints:
             self._began = time.monotonic()  # another process may be writing when this one becomes rank 0
         if not token:
             return
-        self._part = _Part(state._finished_steps, token, rank, ranks if is_sharded else 1)
+        epoch = _native.epoch()[0] if _native.is_initialized() else 0
+        self._part = _Part(state._finished_steps, token, rank, ranks if is_sharded else 1, epoch)
         # Not a daemon: the interpreter waits for it at its end.
         arguments = (state, state.saved(), self._part)
         self._writer = threading.Thread(target=self._write_or_warn, args=arguments, name="hvd checkpoint")
@@ -250,7 +255,7 @@ class Checkpoints:
         try:
             files = _described(state.write(saved, temporary, 0))
             for rank in range(1, part.ranks):
-                files += _await_part(temporary, rank, part.abandoned)
+                files += _await_part(temporary, rank, part)
             files += _described(state.complete(temporary, part.ranks))
             _write_json({"format": FORMAT, "number": part.number, "files": files}, temporary / "manifest.json")
             _flush(temporary)
@@ -286,8 +291,8 @@ def _done(temporary: pathlib.Path, rank: int) -> pathlib.Path:
     return temporary / f"done-{rank}.json"
 
 
-def _await_part(temporary: pathlib.Path, rank: int, abandoned: threading.Event) -> list[File]:
-    """The files of another rank, once it has written them.
+def _await_part(temporary: pathlib.Path, rank: int, part: _Part) -> list[File]:
+    """The files of another rank of those that write, once it has written them.
 
     Raises:
         OSError: it cannot write them, or is gone.
@@ -298,7 +303,7 @@ def _await_part(temporary: pathlib.Path, rank: int, abandoned: threading.Event) 
             seen, deadline = written, time.monotonic() + _SILENCE_S
         if time.monotonic() >= deadline:
             raise TimeoutError(f"nothing has come of rank {rank}'s part for {_SILENCE_S} s")
-        if abandoned.wait(_POLL_S):
+        if part.abandoned.wait(_POLL_S) or part.is_abandoned():
             raise OSError(f"the ranks have changed before rank {rank} has written its part")
     told = json.loads(done.read_text())
     done.unlink()

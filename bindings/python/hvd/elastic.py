@@ -109,7 +109,8 @@ class State:
 
     def register_last_commit_callback(self, callback: Callable[[State], None]) -> None:
         """It is called on this rank when the job ends early because its time is up: once, after the callbacks of the
-        last commit. The process leaves the job when it has returned."""
+        last commit. The process leaves the job when it has returned. A sharded state calls it whenever the ranks are
+        about to change, for they cannot give each other what they have."""
         self._last_commit_callbacks.append(callback)
 
     def on_reset(self) -> None:
@@ -184,8 +185,10 @@ class State:
                 self._last_update = timestamp
                 changes |= change
         if changes := self._decide(changes):
-            if changes & _JOB_ENDS:
+            if changes & _JOB_ENDS or self.is_sharded():
                 self._commit_last()
+            if changes & _JOB_ENDS:
+                _native.report_leaving()
             raise HostsUpdatedInterrupt(skip_sync=changes == HOSTS_REMOVED)
 
     def _commit_last(self) -> None:
@@ -196,7 +199,6 @@ class State:
             self._steps_at_save = self._finished_steps
         for callback in self._last_commit_callbacks:
             callback(self)
-        _native.report_leaving()
 
     def _decide(self, changes: int) -> int:
         """What rank 0 knows of changes: from the launcher, and what it was told."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import parse_qs, urlparse
@@ -31,6 +32,7 @@ def make_group(options: Any, _: object) -> HvdProcessGroup:
     if not ranks:
         _require_same_job(options.group_rank, options.group_size)
         ranks = list(range(options.group_size))
+        _forget_layouts()
     process_set = _known_set(ranks)
     if process_set is None:
         raise ValueError(
@@ -39,6 +41,18 @@ def make_group(options: Any, _: object) -> HvdProcessGroup:
             "hvd.add_process_set of these ranks before, on all ranks"
         )
     return HvdProcessGroup(process_set, options.group_id, options.store, options.timeout, _set_of)
+
+
+def _forget_layouts() -> None:
+    """PyTorch (2.13) caches layouts of DTensors together with the place that this process had in their mesh, and takes
+    them for those of a later mesh of the same shape. In an elastic job its place may be another one then."""
+    if "torch.distributed.tensor" not in sys.modules:
+        return
+    from torch.distributed.tensor import debug
+
+    clear = getattr(debug, "_clear_sharding_prop_cache", None)  # not in older PyTorch, nor documented
+    if clear is not None:
+        clear()
 
 
 def _set_of(ranks: Sequence[int], group_name: str) -> ProcessSet:
@@ -75,11 +89,11 @@ def _join(rank: int, size: int, store: Store) -> None:
         basics.leave_standby()
         return
 
-    def carried(word: bytes | None) -> bytes:
-        if word is None:
+    def carried(info: bytes | None) -> bytes:
+        if info is None:
             return store.get("hvd")
-        store.set("hvd", word)  # type: ignore[arg-type]
-        return word
+        store.set("hvd", info)  # type: ignore[arg-type]
+        return info
 
     _native.init_with(rank, size, 0, carried)
     if rank == 0:

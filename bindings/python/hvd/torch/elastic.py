@@ -166,14 +166,14 @@ class TorchState(ObjectState):
         """As of State.
 
         Raises:
-            RuntimeError: tensors are divided among the ranks of the last job or epoch. New ones would not help: PyTorch
-                caches the layouts of earlier meshes, with the place that this process had in them.
+            RuntimeError: tensors are divided among the ranks of the last job or epoch.
         """
         super().on_reset()
         if lost := [name for name, handler in self._handlers.items() if handler.is_sharded()]:
             raise RuntimeError(
-                f"{' and '.join(lost)}: tensors (DTensor) are divided among ranks that have changed. Start the job "
-                "again: hvd.checkpoint.keep() goes on with the newest checkpoint, at any number of ranks"
+                f"{' and '.join(lost)}: tensors (DTensor) are divided among ranks that have changed. Make them, and "
+                "their state, within the function of hvd.elastic.run: hvd.checkpoint.keep() there goes on with the "
+                "newest checkpoint, at any number of ranks"
             )
 
     def _go_back(self) -> None:
