@@ -133,7 +133,7 @@ TableSpec to_spec(const hvd_ps_table& t) {
           .compensation = t.compensation};
 }
 
-// Servers are found by the store. Throws PeerLost.
+// Servers are found through the job's store. Throws PeerLost if that is gone.
 void check_store(const JobPlace& place) {
   try {
     place.store.add(ps_keys::starts(0), 0);

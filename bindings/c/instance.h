@@ -31,7 +31,7 @@ struct JobPlace {
   std::string local_host;         // the numeric address at which other processes of the job reach this one
   std::string host_key;           // RankIdentity's
   bool has_servers = true;        // false: they are announced in the store of an earlier epoch
-  bool ends_with_rank_0 = false;  // the store, which rank 0 has
+  bool ends_with_rank_0 = false;  // rank 0 runs the store
   // Whether this process is connected with the job's servers: it is once at a time.
   std::shared_ptr<std::atomic_flag> is_connected = std::make_shared<std::atomic_flag>();
 };

@@ -98,7 +98,7 @@ class _Part:
     token: int  # of this attempt to write it
     rank: int
     ranks: int  # that write
-    epoch: int  # of the job, in which they do
+    epoch: int  # of the job, when the writing began
     abandoned: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     def is_abandoned(self) -> bool:
@@ -292,10 +292,10 @@ def _done(temporary: pathlib.Path, rank: int) -> pathlib.Path:
 
 
 def _await_part(temporary: pathlib.Path, rank: int, part: _Part) -> list[File]:
-    """The files of another rank of those that write, once it has written them.
+    """Waits for another writing rank, and returns the files that it has written.
 
     Raises:
-        OSError: it cannot write them, or is gone.
+        OSError: it cannot write them, or is gone, or the ranks have changed.
     """
     done, seen, deadline = _done(temporary, rank), -1, 0.0
     while not done.exists():

@@ -109,8 +109,8 @@ class State:
 
     def register_last_commit_callback(self, callback: Callable[[State], None]) -> None:
         """It is called on this rank when the job ends early because its time is up: once, after the callbacks of the
-        last commit. The process leaves the job when it has returned. A sharded state calls it whenever the ranks are
-        about to change, for they cannot give each other what they have."""
+        last commit. The process leaves the job when it has returned. With a sharded state it is called before each
+        change of the ranks, which cannot give their shards to each other."""
         self._last_commit_callbacks.append(callback)
 
     def on_reset(self) -> None:
@@ -232,8 +232,9 @@ class State:
         raise NotImplementedError
 
     def make_room(self) -> None:
-        """For subclasses: writes once to the memory that `sync` is going to fill, of which the kernel clears each page
-        first. Called on a newcomer while the others do not wait for it yet. Values may change, as `sync` follows."""
+        """For subclasses: allocates the memory that `sync` is going to fill, and touches it, so that the kernel has
+        cleared its pages by then. Called on a newcomer while the others do not wait for it yet. It may change values,
+        since `sync` follows."""
 
     def reset(self) -> None:
         """For subclasses: a new job was joined."""
@@ -299,7 +300,7 @@ class ObjectState(State):
         self._set_attributes(copy.deepcopy(self._saved_state))
 
     def sync(self) -> None:
-        """As of State; then saves. Subclasses synchronise what is theirs before, so that nothing is saved if the job
+        """As in State; then saves. Subclasses synchronise what is theirs before, so that nothing is saved if the job
         breaks in between."""
         if self._saved_state:
             self._set_attributes(self._bcast_object({name: getattr(self, name) for name in self._saved_state}))
@@ -397,7 +398,7 @@ _source_rank = 0
 
 
 def source_rank() -> int:
-    """The rank whose state all ranks take in the `sync()` that is going on: the lowest of those with the newest."""
+    """During `sync()`: the rank whose state all ranks receive, the lowest of those with the newest."""
     return _source_rank
 
 
@@ -406,14 +407,14 @@ _sync_root = 0
 
 
 def sync_set() -> process_set.ProcessSet | None:
-    """In the `sync()` that is going on: `sync_root()` and the ranks that need its state. None on the others, which
-    have finished the same steps, and so have it."""
+    """During `sync()`: the set of `sync_root()` and the ranks that receive its state. None on ranks that neither send
+    nor receive: they have finished the same steps, and so have the state."""
     return _sync_set
 
 
 def sync_root() -> int:
-    """The rank of `sync_set()` whose state the others there take: on this host one of its own, if one has the same as
-    `source_rank()`."""
+    """During `sync()`: the rank of `sync_set()` whose state the set's other ranks receive. It is a rank of their own
+    host if one there has the state of `source_rank()`; else it is `source_rank()`."""
     return _sync_root
 
 
@@ -458,8 +459,9 @@ def _synchronize(state: State, is_needed: bool) -> None:
 
 
 def _sync_groups(source: int, has_it: list[bool], hosts: list[int]) -> dict[int, list[int]]:
-    """By the rank that gives its state: those that take it. The ranks of a host take it from one of their own, without
-    the network, if one has it. Between hosts a broadcast is a chain, which brings it to all as fast as to one."""
+    """Maps each rank that sends its state to the ranks that receive it. Ranks receive it from a rank of their own host,
+    without the network, if one has it. Between hosts the broadcast is a chain, which takes about as long to all hosts
+    as to one: one source for them is enough."""
     nearest: dict[int, int] = {}
     for rank, host in enumerate(hosts):
         if has_it[rank] and has_it[source]:
@@ -498,7 +500,7 @@ def largest_numbers(*numbers: int) -> list[int]:
 
 
 def _who_has_it(has_it: bool) -> tuple[list[bool], list[int]]:
-    """What all ranks say, which all call it; and a number for the host of each."""
+    """`has_it` of every rank, and a number for the host of each. All ranks call it."""
     numbers = [0] * _native.size()
     numbers[_native.rank()] = _host_number() << 1 | has_it
     tensors = [((len(numbers),), _native.INT64)]
@@ -508,7 +510,7 @@ def _who_has_it(has_it: bool) -> tuple[list[bool], list[int]]:
 
 
 def _host_number() -> int:
-    """Of two hosts with the same one, one takes the state over the network."""
+    """A hash of the host's name. If those of two hosts collide, one receives the state over the network."""
     return zlib.crc32(os.uname().nodename.encode())
 
 

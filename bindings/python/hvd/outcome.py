@@ -34,7 +34,7 @@ class Outcome:
 
     @staticmethod
     def of_failure(error: BaseException) -> Outcome:
-        """Called where the exception is handled."""
+        """Called within the `except` block of the exception."""
         moment, text = time.monotonic(), traceback.format_exc()
         pickled = None
         try:

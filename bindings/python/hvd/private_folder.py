@@ -8,15 +8,15 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-# It waits for the end of a pipe, which comes when no process has the other end any more.
+# Waits for the end of a pipe, which comes once no process holds its write end.
 _REMOVER = 'read -r none; exec rm -rf -- "$0"'
 
 
 class PrivateFolder:
-    """Only its owner may look inside. A context, at whose end it is removed.
+    """A temporary folder that only its owner can read. A context manager; leaving it removes the folder.
 
-    If this process is killed before, the folder is removed when those have ended, too, that were started with
-    `pass_fds=(folder.held,)`.
+    If this process is killed first, the folder is removed once the processes that were started with
+    `pass_fds=(folder.held,)` have ended, too.
 
     Raises:
         OSError: it cannot be made.

@@ -511,9 +511,10 @@ class ParameterServers:
             values: an array, a sequence of arrays, a mapping, or a module's named_parameters(). Of rank 0, their first
                 values; unchanged. float32, or what converts to it.
             optimizer, consistency, average: as for `table`.
-            compensation: c of delay compensation, for tables that are not synchronous, with an optimizer that has a
-                learning rate: g + c g g (w - w_pulled) takes the place of a gradient g, where w is a value now, and
-                w_pulled what this worker has pulled last. Servers keep a copy of the table for each worker. 0: none.
+            compensation: factor c of delay compensation, for tables that are not synchronous, with an optimizer that
+                has a learning rate: a gradient g is replaced by g + c g g (w - w_pulled), where w is the present value,
+                and w_pulled the value that this worker pulled last. Servers keep a copy of the table for each worker.
+                0: none.
         """
         arrays = _arrays_of(values)
         shapes = [_shape_of(array) for array in arrays]

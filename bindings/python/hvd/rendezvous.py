@@ -1,8 +1,8 @@
 """How the processes of a job find each other where Python knows more than the environment says: through mpi4py's
 communicators, torchrun's store, or whoever else has started them (hvd.cluster).
 
-All broadcast rank 0's rendezvous info, from which the others know how to reach it. It holds the job key: it is as safe
-as the way on which it is broadcast.
+All of them broadcast rank 0's rendezvous info, from which the others know how to reach it. It holds the job key, which
+is as safe as the channel over which it is broadcast.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ _times = itertools.count()
 
 
 class _StoreBroadcast:
-    """Of rank 0's rendezvous info, through the store at MASTER_ADDR:MASTER_PORT. Each time that a process joins a job
-    has a key of its own, and so has each restart by torchrun, whose store goes on."""
+    """Broadcasts rank 0's rendezvous info through the store at MASTER_ADDR:MASTER_PORT, under a new key each time that
+    processes join a job and after each restart by torchrun, whose store lives on."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank

@@ -38,7 +38,7 @@ run_function.serve(folder)
 _CALL = "call"
 _END = "end"
 _UNFINISHED = ".unfinished"
-_FAILED_FOR_GOOD = 78  # EX_CONFIG: of a rank, with which it says that starting it again does not help
+_FAILED_FOR_GOOD = 78  # EX_CONFIG: the exit code of a rank for which a restart would not help
 _USAGE_ERROR = 2  # hvdrun's exit code for options that make no sense
 _LAST_LINES = 30  # of hvdrun, whose report of a failure has up to 25, including the last 20 of the rank
 _LONGEST_END_S = 15  # of hvdrun, once it was asked to end its ranks: they have a second, and are killed two later
@@ -127,8 +127,8 @@ def environment(variables: dict[str, str], start_timeout: float | None) -> dict[
 def run_to_its_end(
     command: list[str], environment: dict[str, str], folder: PrivateFolder, output: TextIO, errors: TextIO
 ) -> tuple[int, list[str]]:
-    """Hands on what hvdrun and its ranks, which use the folder, write; returns its exit code and the last lines of its
-    standard error."""
+    """Passes on what hvdrun and its ranks write; returns hvdrun's exit code and the last lines of its standard error.
+    The folder is kept until they have ended, even if this process is killed."""
     process = subprocess.Popen(
         command,
         env=environment,

@@ -9,7 +9,7 @@ The engine places processes and starts them. There are two ways from there on:
   by rank, and the report of who failed first are the same.
 
 A process of an engine outlives its task, so hvd is left however the function ends, and a function that fails tells the
-others why: their operations fail with that cause, whoever ends first.
+others why: their operations fail with that cause, in whatever order the processes end.
 """
 
 from hvd.cluster.joining import call, joined, member, results

@@ -59,8 +59,8 @@ class Places(Protocol):
 
 
 class Place:
-    """Where ranks can be started: made and kept by a process of the engine. A context, which ends with the agent's end.
-    Agent, ranks and files go, too, if the process is killed.
+    """Where ranks can be started: made and kept by a process of the engine. A context manager; leaving it ends the
+    agent. If the process is killed, the agent and the ranks end, too, and their files are removed.
 
     Args:
         ticket: the job's.
@@ -91,7 +91,7 @@ class Place:
             [str(installation.find("bin/hvdrun")), "agent", "--listen", "0", "--once", "--until-eof"],
             env={**os.environ, "HVD_JOB_KEY": ticket.key, _FOLDER: str(self._folder.path)},
             pass_fds=(self._folder.held,),
-            stdin=subprocess.PIPE,  # at whose end it ends: when this process does
+            stdin=subprocess.PIPE,  # --until-eof: closed when this process ends
             stdout=subprocess.PIPE,
             text=True,
         )

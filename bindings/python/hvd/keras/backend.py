@@ -43,7 +43,7 @@ class Backend:
         return None
 
     def broadcast_variables(self, variables: Sequence[Any], root_rank: int, process_set: ProcessSet) -> None:
-        """Overwrites variables, of the same shapes and dtypes on every rank of the set, with the root's."""
+        """Overwrites variables, which have the same shapes and dtypes on every rank of the set, with the root's."""
         raise NotImplementedError
 
     def saved_variables(self, optimizer: Any) -> list[Any]:

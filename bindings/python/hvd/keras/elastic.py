@@ -87,7 +87,7 @@ class KerasState(ObjectState):
             reduction.forget()
 
     def sync(self) -> None:
-        """As of State. A model without variables is the same everywhere.
+        """As in State. A model without variables is the same everywhere.
 
         Raises:
             ValueError: the model has variables on some ranks only: call `model.build()` on all of them first.

@@ -91,7 +91,7 @@ def broadcast_variables(variables: Iterable[Any], root_rank: int, process_set: P
 
     Args:
         variables: of Keras, or of the backend; of any dtype, and of the same shapes on every rank.
-        root_rank: the rank in the job, and in the set, whose values everybody gets.
+        root_rank: the rank whose values all ranks of the set receive: its rank in the job. It must be in the set.
         process_set: the ranks that take part.
 
     Raises:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray._private import state  # the one place where Ray says what is free on each node
+from ray._private import state  # Ray's only interface that tells what is free on each node
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -24,7 +24,7 @@ from hvd.ray import placement
 from hvd.ray.messages import Callbacks, listening
 
 _RESTART_S = 2.0  # from the loss of an actor to the start of the next one on its node
-_SETTLE_S = 2.0  # for which a node has the same room, before an actor takes less than all: what Ray knows may be stale
+_SETTLE_S = 2.0  # of unchanged room on a node, before an actor takes less than all of it: Ray's view may be stale
 _END_S = 10.0  # for the actors to hand over what their ranks have left
 
 
@@ -136,7 +136,7 @@ class _Node:
     actor: Any
     listens: Any  # ObjectRef of the address
     ends: Any  # ObjectRef of the agent's end
-    since: float  # when the actor was asked for
+    since: float  # when the actor was requested
 
 
 class Nodes:
@@ -152,7 +152,7 @@ class Nodes:
         self._start_timeout_s = start_timeout_s
         self._nodes: dict[str, _Node] = {}  # by Ray's id
         self._not_before: dict[str, float] = {}
-        self._seen: dict[str, tuple[int, float]] = {}  # the room of a node that is partly taken, and since when
+        self._seen: dict[str, tuple[int, float]] = {}  # free slots of a node that is partly taken, and since when
         self._warned: set[str] = set()
 
     def addresses(self) -> Sequence[PlaceAddress]:
@@ -178,7 +178,7 @@ class Nodes:
         return sorted(listening, key=lambda place: place.name)
 
     def _is_late(self, node: _Node) -> bool:
-        """Somebody else may have taken the room that it was to have."""
+        """Whether its actor has not started in time: other work may have taken the room that it was to have."""
         if node.place.address or time.monotonic() < node.since + self._start_timeout_s:
             return False
         self._warn(f"{node.place.name}: no actor within {self._start_timeout_s:g} s (placement_group_timeout_s)")

@@ -1,8 +1,8 @@
 """Rank 0's rendezvous info, by which the other ranks find it, in the key-value store of Ray's head.
 
-Every process of the cluster is connected with that store: no actor has to be started for it, and none can die. The info
-holds the job's key, for the moment in which the ranks join. Whoever may run anything in the Ray cluster can
-read it; such a person can run anything in the ranks, too.
+Every process of the cluster is connected to that store: no actor has to be started for it, and none can die. The info
+holds the job key, and is deleted once the ranks have joined. Anyone who may run code in the Ray cluster can read it;
+they can run code in the ranks, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hvd.exceptions import InitError
 
 _NAMESPACE = b"hvd"
 _FAILED = "failed"
-_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.02  # between two looks for the info
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.02  # between two queries for the info
 
 
 def new_job() -> str:
@@ -32,7 +32,7 @@ def place_in(job: str, rank: int, size: int) -> rendezvous.Rendezvous:
 
 
 class _Broadcast:
-    """Of a job's rendezvous info, which is another one each time that its ranks join."""
+    """Broadcasts a job's rendezvous info, which differs each time that its ranks join."""
 
     def __init__(self, job: str, rank: int, size: int) -> None:
         self._job = job
@@ -66,13 +66,13 @@ class _Broadcast:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def forget(self) -> None:
-        """All have joined, and so have read the info."""
+        """Called once all have joined, and so have read the info."""
         if self._rank == 0:
             internal_kv._internal_kv_del(self._key, namespace=_NAMESPACE)
 
 
 def fail(job: str, reason: str) -> None:
-    """Whoever waits for this job's info gets an InitError with the reason."""
+    """Makes ranks that wait for this job's info raise an InitError with the reason."""
     internal_kv._internal_kv_put(_key(job, _FAILED), reason.encode(), namespace=_NAMESPACE)
 
 

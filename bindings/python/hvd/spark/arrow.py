@@ -1,4 +1,4 @@
-"""Columns between Arrow and NumPy, with the vectors of Spark ML, which Arrow has as structs."""
+"""Converts columns between Arrow and NumPy, including vectors of Spark ML, which are structs in Arrow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from hvd.data import parquet_files
 
-_DENSE = 1  # the type of a vector whose values are all there
+_DENSE = 1  # the `type` of a dense vector
 
 
 def to_numpy(array: Any, name: str) -> Any:
@@ -18,7 +18,7 @@ def to_numpy(array: Any, name: str) -> Any:
     other lists, and text, are objects.
 
     Raises:
-        ValueError: what NumPy has no value for: integers, lists or vectors with nulls, structs.
+        ValueError: NumPy cannot represent it: integers, lists or vectors with nulls, or other structs.
     """
     kind = array.type
     if not pa.types.is_struct(kind) or not {"size", "indices", "values"} <= {field.name for field in kind}:

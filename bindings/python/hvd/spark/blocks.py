@@ -91,14 +91,14 @@ def pickled_rows(rdd: Any) -> Any:
 
 
 class _AsPickled:
-    """A serializer of Spark that gives pickled lists of rows as they are."""
+    """A serializer for Spark that leaves lists of rows pickled."""
 
     def load_stream(self, stream: Any) -> _PickledParts:
         return _PickledParts(stream)
 
 
 class _PickledParts:
-    """What comes from Spark's JVM, to be read once: by iteration, or into memory from which it is sent."""
+    """Pickled lists of rows from Spark's JVM. Read once: by iteration, or into the memory from which they are sent."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -115,7 +115,7 @@ class _PickledParts:
             yield part
 
     def _next_length(self) -> int | None:
-        """None at the end. As of Spark's FramedSerializer: a length is -1 there."""
+        """None at the end, which Spark's FramedSerializer marks by a length of -1."""
         length = int.from_bytes(self._stream.read(4), "big", signed=True)
         return length if length > 0 else None
 
@@ -159,7 +159,7 @@ class Rows:
         return len(self._rows) - self._taken
 
     def add(self, block: feeding.Block) -> bool:
-        """Whether nothing of the block's bytes is kept."""
+        """Takes the block's rows. Returns True if it keeps no reference to the block's memory."""
         del self._rows[: self._taken]
         self._taken = 0
         for part in block.parts:
@@ -186,7 +186,7 @@ class Columns:
     def add(self, block: feeding.Block) -> bool:
         import pyarrow
 
-        # Arrays that lie in shared memory would keep its slots for as long as a program keeps them.
+        # Arrays in shared memory would occupy its slots for as long as the program keeps them.
         is_copied = block.is_read is not None
         for part in block.parts:
             self._batches += pyarrow.ipc.open_stream(bytes(part) if is_copied else part)

@@ -6,8 +6,8 @@ in Arrow's format, numbered in each partition: a task that is tried again learns
 them anew without sending them, and goes on behind them. A checksum over all of them shows whether they are the same
 rows.
 
-Where the task and the rank are on one host, blocks go through memory that they share (`shared_memory`), and only what
-is said about them over the connection.
+If the task and the rank are on one host, blocks go through shared memory (`shared_memory`), and only their descriptions
+over the connection.
 
 A rank reads a connection only while it has room (`Receiver.capacity`), so that a rank that is slow slows its tasks
 down.
@@ -39,7 +39,7 @@ _BEGIN, _RESUME, _BLOCK, _FILLED, _READ, _END, _DONE, _RESULTS = range(4, 12)  #
 _SUMMED_BYTES = 4096
 _MOST_SPARES = 8
 _SPARE_BYTES = 1 << 20  # at least: smaller ones are cheap
-_BEGINNING_S = 60.0  # by which a task may be earlier than the driver's message that its epoch begins
+_BEGINNING_S = 60.0  # that a task waits for the driver's message to the rank that the epoch begins
 _SILENT_ATTEMPT_S = 600.0  # that another attempt of a task waits for an earlier one that is still connected
 
 
@@ -53,7 +53,7 @@ class Link(NamedTuple):
 
 # A block: each part holds rows.
 Parts = Sequence[Union[bytes, memoryview]]
-# Gives so many bytes of memory for the next part of a block, where writing it saves a copy.
+# Returns memory of so many bytes for the next part of a block; writing the part there saves a copy.
 Room = Callable[[int], memoryview]
 
 _NUMBER = struct.Struct(">I")
@@ -64,13 +64,13 @@ def _lengths(parts: Parts) -> bytes:
 
 
 def _split(view: memoryview, lengths: memoryview) -> list[memoryview]:
-    """Parts that follow each other."""
+    """Consecutive parts of these lengths."""
     ends = list(itertools.accumulate(struct.unpack(f">{len(lengths) // _NUMBER.size}I", lengths)))
     return [view[start:end] for start, end in zip([0, *ends], ends)]
 
 
 def _parts_of(data: bytearray) -> list[memoryview]:
-    """Those of a frame: their number, their lengths, and then they themselves."""
+    """The parts of a frame, which holds their number, their lengths, and their bytes."""
     view = memoryview(data)
     (count,) = _NUMBER.unpack_from(view)
     start = _NUMBER.size * (count + 1)
@@ -84,8 +84,8 @@ def send_partition(link: Link, partition: int, blocks: Callable[[Room], Iterator
     """Returns when the rank has all blocks of this partition; how many they are.
 
     Args:
-        blocks: yields them. It may write the parts of a block into room for them, all of them or none; they may change
-            once the next block is asked for.
+        blocks: called with a `Room`, yields the blocks. It may write the parts of a block into memory from there, all
+            of them or none. A block's memory may be reused once the next block is requested.
 
     Raises:
         ConnectionError: the rank was lost.
@@ -111,14 +111,14 @@ def send_partition(link: Link, partition: int, blocks: Callable[[Room], Iterator
 
 
 class _Sender:
-    """Blocks on their way to a rank: in slots of shared memory, or in frames where none is shared and for blocks that
-    exceed a slot."""
+    """Sends blocks to a rank: in slots of shared memory; in frames if no memory is shared or the block exceeds a
+    slot."""
 
     def __init__(self, connection: channel.Connection, slots: shared_memory.Slots | None) -> None:
         self._connection = connection
         self._slots = slots
-        self._free = list(range(shared_memory.SLOTS))  # the one that was read last is filled next: caches have it
-        self._slot = -1  # the one that is filled now
+        self._free = list(range(shared_memory.SLOTS))  # last in, first out: that slot is still in the CPU's caches
+        self._slot = -1  # being filled; -1: none
         self._view = memoryview(bytearray(shared_memory.SLOT_BYTES if slots is None else 0))
         self._end = 0  # of the parts in it
 
@@ -148,11 +148,11 @@ class _Sender:
         self._end = 0
 
     def skip(self) -> None:
-        """The block is not sent."""
+        """Drops the block: the rank has it already."""
         self._end = 0
 
     def end(self) -> None:
-        """Returns when the rank has them all."""
+        """Returns when the rank has all blocks."""
         self._connection.send(_END)
         while self._connection.receive().kind != _DONE:
             pass
@@ -227,8 +227,8 @@ class Block(NamedTuple):
     parts: list[memoryview]
     size: int
     asker: Asker | None = None  # who waits for results, one for each row
-    data: bytearray | None = None  # the frame that had the parts
-    is_read: Callable[[], None] | None = None  # to be called when parts in shared memory are not needed any more
+    data: bytearray | None = None  # the frame that the parts belong to
+    is_read: Callable[[], None] | None = None  # of parts in shared memory: called when they are no longer needed
 
 
 class Asker:
@@ -313,7 +313,7 @@ class Receiver:
             self._changed.notify_all()
 
     def drop_the_rest(self, epoch: int) -> None:
-        """Whatever else comes in this epoch is thrown away; nothing if another one has begun."""
+        """Discards the blocks of this epoch that have come or are still to come. Does nothing if another has begun."""
         with self._changed:
             if epoch != self._epoch:
                 return
@@ -344,7 +344,7 @@ class Receiver:
         if block.is_read is not None:
             block.is_read()
         elif block.data is not None and len(self._spares) < _MOST_SPARES and len(block.data) >= _SPARE_BYTES:
-            block.parts.clear()  # they would keep its size
+            block.parts.clear()  # a bytearray with exported views cannot be resized
             self._spares.append(block.data)
 
     def _spare(self) -> bytearray | None:

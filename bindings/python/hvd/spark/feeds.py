@@ -115,14 +115,14 @@ def _require_free_slot(spark: engine.Classic, ranks: int) -> None:
 
 
 class RankFeed:
-    """In a rank: its rows. An epoch of them begins with the first row or batch that an iterator is asked for, which all
-    ranks must do. Rows that are not taken are dropped when the iterator is closed or the next epoch begins; an iterator
-    of an earlier epoch raises RuntimeError then.
+    """In a rank: its rows. An epoch begins when the first row or batch is requested of an iterator, which all ranks
+    must do. Rows that are not taken are dropped when the iterator is closed or the next epoch begins; after that, an
+    iterator of an earlier epoch raises RuntimeError.
 
     Attributes:
         last_rank: of an epoch that ended with a join, the rank that came last.
 
-    Errors of the iterators: FeedError if no rows come any more, because Spark cannot make them for instance.
+    Iterators raise FeedError if no further rows can come, for instance because Spark fails to compute them.
     """
 
     def __init__(self, address: channel.Address, key: bytes, is_arrow: bool) -> None:
@@ -130,7 +130,7 @@ class RankFeed:
         self._key = key
         self._is_arrow = is_arrow
         self._inlet: feeding.Inlet | None = None
-        self._epoch = -1  # the one whose rows are taken now
+        self._epoch = -1  # whose rows are being taken
         self.last_rank = -1
 
     def rows(self) -> Iterator[Any]:

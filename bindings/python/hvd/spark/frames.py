@@ -1,4 +1,4 @@
-"""Rows of Spark's frames on their way into files."""
+"""Writes rows of Spark's DataFrames into files."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def _has_schedule(optimizer: Any) -> bool:
 
 
 def _callbacks(work: Work, settings: Mapping[str, Any], logs: str) -> list[Any]:
-    """hvd's first; TensorBoard's and the checkpoint last, on rank 0. logs: a folder on its disk."""
+    """hvd's first; on rank 0, TensorBoard's and the checkpoint's last. logs: a local folder for TensorBoard's files."""
     import hvd.keras as hvd
 
     found = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]

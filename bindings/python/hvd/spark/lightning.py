@@ -24,12 +24,12 @@ __all__ = ["LightningEstimator", "LightningModel"]
 @with_params(
     trainer_args="further arguments of the Trainer",
     num_gpus="without effect: a rank has one GPU or none",
-    logger="of the Trainer, instead of TensorBoard's",
+    logger="of the Trainer, in place of a TensorBoardLogger; False: none",
     log_every_n_steps="of the Trainer",
     loader_num_epochs="without effect",
     terminate_on_nan="without effect",
     profiler="of the Trainer",
-    data_module="a class that reads the files on the ranks, instead of hvd.data",
+    data_module="a class that reads the files on the ranks, in place of hvd.data",
     train_async_data_loader_queue_size="without effect: hvd.data prefetches",
     val_async_data_loader_queue_size="without effect: hvd.data prefetches",
     debug_data_loader="without effect",
@@ -39,12 +39,13 @@ class LightningEstimator(HvdEstimator):
     dictionary of tensors by column, of input_shapes and label_shapes if they are given; floating-point columns come in
     the type of its parameters. A run does not go on from a checkpoint.
 
-    data_module: a class, or a function that makes a context manager, called on each rank with these keywords:
+    data_module: a class, or a function, that returns a context manager. Called on each rank with these keywords:
     train_dir and val_dir (URLs of the Parquet files), storage_options, cur_shard (the rank) and shard_count,
     num_train_epochs, has_val, train_batch_size, val_batch_size, steps_per_epoch_train, steps_per_epoch_val, shuffle,
-    transform_fn, inmemory_cache_all, schema_fields (the names of the columns), verbose. What it enters has
-    `train_data()` and `val_data()`, which return what the Trainer takes as loaders. All ranks must make equally many
-    steps, so it has to end each epoch after those.
+    transform_fn, inmemory_cache_all, schema_fields (the names of the columns), verbose. The object that the context
+    manager returns on entry has methods `train_data()` and `val_data()`, which return loaders for the Trainer. All
+    ranks must make the same number of steps, so each epoch of a loader must end after steps_per_epoch_train or
+    steps_per_epoch_val batches.
     """
 
     _prefix = "pytorch_lightning"
@@ -134,7 +135,7 @@ def _trainer(
 
 @contextlib.contextmanager
 def _loaders(work: Work, model: Any, settings: Mapping[str, Any]) -> Iterator[list[Any]]:
-    """For training, and for validation if there is any."""
+    """The loader for training, and the one for validation if there are rows for it."""
     train, val = work.train_reader(), work.val_reader()
     train_steps, val_steps = work.train_steps or len(train), (work.val_steps or len(val)) if val else 0
     if settings["data_module"] is None:
@@ -147,7 +148,7 @@ def _loaders(work: Work, model: Any, settings: Mapping[str, Any]) -> Iterator[li
 
 
 def _keywords(work: Work, settings: Mapping[str, Any], train_steps: int, val_steps: int) -> dict[str, Any]:
-    """Those of a data_module."""
+    """The keyword arguments of a data_module."""
     import hvd
 
     return {

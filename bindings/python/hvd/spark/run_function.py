@@ -50,8 +50,8 @@ def run(
         args, kwargs: anything that cloudpickle can write.
         num_proc: number of ranks, each of which takes a slot; by default `SparkContext.defaultParallelism`.
         start_timeout: seconds until all ranks must have started, for executors that come late and slots that other jobs
-            hold; by default HOROVOD_SPARK_START_TIMEOUT, or else 600. Without effect with Spark Connect, where Spark
-            itself gives up when a job has had no slots for ten minutes.
+            hold; by default HOROVOD_SPARK_START_TIMEOUT, or else 600. No effect with Spark Connect: Spark itself gives
+            up when a job has had no slots for ten minutes.
         env: variables for the ranks.
         stdout, stderr: streams for what the ranks print, instead of this process's own.
         verbose: 0: says nothing itself.
@@ -102,7 +102,7 @@ def run_on(
     stderr: TextIO | None,
     with_time: bool = False,
 ) -> list[T]:
-    """As `run`, in any thread, on a session that need not be the active one there."""
+    """Like `run`, but callable from any thread: the session need not be the one that is active there."""
     timeout_s = start_timeout_s(start_timeout)
     spark.require_slots(size, timeout_s)
     call = cloudpickle.dumps((fn, tuple(args), dict(kwargs or {})))
@@ -223,8 +223,8 @@ def environment() -> dict[str, str]:
 
 
 class _Broadcast:
-    """Of rank 0's rendezvous info to all tasks of the stage. Spark's allGather takes a second, and needs all of them: a
-    rank that fails before it has called it says so there."""
+    """Broadcasts rank 0's rendezvous info to all tasks of the stage. Spark's allGather takes a second, and all tasks
+    must call it: a rank that fails earlier reports that there."""
 
     def __init__(self, place: engine.Place) -> None:
         self._place = place
@@ -241,7 +241,7 @@ class _Broadcast:
         return bytes.fromhex(texts[0])
 
     def give_up(self) -> None:
-        """After the end: the others wait for this rank, if it has not called allGather."""
+        """Called at the end: calls allGather if this rank has not, because the others wait for it."""
         if self._is_due:
             self._is_due = False
             self._place.gather("-")

@@ -1,8 +1,8 @@
 """Memory that a feeding task and its rank share if they are on one host: slots that hold a block each.
 
-The task creates it without a name in any folder (memfd), and waits while the rank opens it by the task's entry in
-/proc. Nothing is left behind, whichever process is killed at whatever time. Its bytes synchronise nothing: over their
-connection the task tells the rank which slot it has filled, and the rank tells the task which ones it has read.
+The task creates it as an anonymous file (memfd), and waits until the rank has opened it through the task's entry in
+/proc. Nothing is left behind, whichever process is killed, at whatever time. The memory itself holds no locks or flags:
+over their connection the task tells the rank which slot it has filled, and the rank tells the task which it has read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import secrets
 from typing import Union
 
 SLOT_BYTES = 5 << 18  # a block of 1 MB, and the part by which it exceeds that
-SLOTS = 64  # as many blocks as a rank buffers; pages that no block has needed are not there
+SLOTS = 64  # as many blocks as a rank buffers; pages that were never written take no memory
 
 Offer = dict[str, Union[int, str]]  # what the task tells the rank, as JSON
 
@@ -27,11 +27,11 @@ class Slots:
 
 
 class Offered:
-    """In a task: memory that its rank may open as long as this is not closed.
+    """In a task: memory that its rank can open until `close()`.
 
     Attributes:
-        offer: for the rank; None where the system gives no such memory.
-        slots: the memory; valid after the end, too.
+        offer: for the rank; None if the system has no memfd, or forbids it.
+        slots: the memory; valid after `close()`, too.
     """
 
     def __init__(self) -> None:
@@ -56,12 +56,12 @@ class Offered:
 
 
 def opened(offer: Offer | None) -> Slots | None:
-    """In a rank: the memory that a task offers. None if the task is on another host, or not to be seen from here."""
+    """In a rank: the memory that a task offers. None if the task is on another host, or not visible from here."""
     if offer is None:
         return None
     path = f"/proc/{int(offer['pid'])}/fd/{int(offer['descriptor'])}"
     try:
-        # Its random name shows that the process is the task, and not another one of that number on this host.
+        # The random name shows that this process is the task, not one with the same pid on another host or container.
         if not os.readlink(path).startswith(f"/memfd:{offer['name']}"):
             return None
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)

@@ -132,7 +132,7 @@ class Store:
         fs.mv(f"{target}.new", target)
 
     def upload(self, folder: str, path: str) -> None:
-        """Copies what is in a local folder, over what is there."""
+        """Copies the content of a local folder, and overwrites files that are there already."""
         fs, target = self.fs, self.get_localized_path(path)
         fs.makedirs(target, exist_ok=True)
         fs.put(os.path.join(folder, ""), f"{target}/", recursive=True)

@@ -72,13 +72,13 @@ class Work:
             self.store.write(self.store.get_checkpoint_path(self.run_id), checkpoint())
 
     def save_logs(self, folder: str) -> None:
-        """Called on rank 0: copies what its loggers have written."""
+        """Called on rank 0: copies the files of its loggers to the store."""
         if self.store.saving_runs() and os.listdir(folder):
             self.store.upload(folder, self.store.get_logs_path(self.run_id))
 
 
 def can_log(*modules: str) -> bool:
-    """Whether one of the modules that write TensorBoard's files is installed."""
+    """Whether one of these modules, which write files for TensorBoard, is installed."""
     return any(importlib.util.find_spec(module) is not None for module in modules)
 
 

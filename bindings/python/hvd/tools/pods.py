@@ -54,7 +54,7 @@ class Watch:
     Args:
         api: The server.
         selector: Labels of the pods.
-        changed: Called with the pods at first, after each change, and once in a while: also if it has raised OSError.
+        changed: Called with the pods at first, after each change, and once in a while; again if it has raised OSError.
         say: Called with a line about what has failed, once for each cause.
     """
 
@@ -125,7 +125,8 @@ class Hosts:
         self._last: list[str] | None = None
 
     def take(self, pods: Iterable[Object]) -> None:
-        """Writes the file of addresses first: hvdrun reads it as soon as it has the list. OSError: it is not told."""
+        """Writes the file of addresses first: hvdrun reads it as soon as it has the list. Raises
+        OSError if hvdrun could not be told."""
         own = socket.gethostname()
         found = sorted((pod for pod in pods if usable(pod) and pod["metadata"]["name"] != own), key=place_of)
         places = [(pod["metadata"]["name"], _bracketed(pod["status"]["podIP"]), slots_of(pod)) for pod in found]
@@ -242,7 +243,7 @@ def main(arguments: list[str]) -> int:
         Watch(api, options.selector, changed, _say).run()
     except BrokenPipeError:  # hvdrun is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except SystemExit:  # it ends this
+    except SystemExit:  # raised on SIGTERM, by which hvdrun ends this process
         pass
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if workers:

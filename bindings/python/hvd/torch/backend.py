@@ -44,8 +44,8 @@ def make_group(options: Any, _: object) -> HvdProcessGroup:
 
 
 def _forget_layouts() -> None:
-    """PyTorch (2.13) caches layouts of DTensors together with the place that this process had in their mesh, and takes
-    them for those of a later mesh of the same shape. In an elastic job its place may be another one then."""
+    """PyTorch (2.13) caches layouts of DTensors together with this process's coordinates in their mesh, and reuses them
+    for a later mesh of the same shape, in which an elastic job may have given the process other coordinates."""
     if "torch.distributed.tensor" not in sys.modules:
         return
     from torch.distributed.tensor import debug

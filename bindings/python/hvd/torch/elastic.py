@@ -163,10 +163,10 @@ class TorchState(ObjectState):
         self.load(saved)
 
     def on_reset(self) -> None:
-        """As of State.
+        """As in State.
 
         Raises:
-            RuntimeError: tensors are divided among the ranks of the last job or epoch.
+            RuntimeError: the state has tensors (DTensor) that are divided among the ranks of the last job or epoch.
         """
         super().on_reset()
         if lost := [name for name, handler in self._handlers.items() if handler.is_sharded()]:

@@ -79,8 +79,8 @@ class _Sent:
 
 
 class _Places:
-    """Where tensors of an optimizer's state are received: in those that are there already, as long as no two of them,
-    and no parameter, share their memory; else in new ones, on this rank's device if the root's are on one."""
+    """Chooses the tensors that receive an optimizer's state: those that are there already, unless two of them, or one
+    and a parameter, share memory; else new ones, on the same kind of device as the root's."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -224,8 +224,8 @@ def _adopt(optimizer: torch.optim.Optimizer, received: dict[str, Any]) -> None:
 
 
 def _mapped(function: Callable[[object, object], object], value: Any, beside: Any = None) -> Any:
-    """The same nest of dictionaries, lists and tuples, with the function applied to what is in them, and to what is at
-    the same place of another nest, or None."""
+    """The same nest of dictionaries, lists and tuples, with the function applied to each leaf and to what is at its
+    place in the nest `beside`, or None."""
     if isinstance(value, dict):
         named = beside if isinstance(beside, dict) else {}
         return {key: _mapped(function, inner, named.get(key)) for key, inner in value.items()}

@@ -46,7 +46,7 @@ class StateHandler:
         raise NotImplementedError
 
     def make_room(self) -> None:
-        """As of State."""
+        """As in State."""
 
     def reset(self) -> None:
         """A new job was joined, or the next epoch of an elastic job."""
@@ -211,8 +211,8 @@ class OptimizerStateHandler(StateDictHandler):
         super().restore()
 
     def make_room(self) -> None:
-        """Makes the state that the optimizer begins with, and a copy of it. Not in a GPU's memory, which needs no
-        clearing, and of which a script may have planned every byte."""
+        """Allocates the optimizer's initial state and a copy of it, but not on a GPU: its memory needs no clearing, and
+        the script may have a use for every byte of it."""
         parameters = [parameter for group in self.value.param_groups for parameter in group["params"]]
         if not self.value.state and not self.is_sharded() and all(parameter.is_cpu for parameter in parameters):
             materialise_state(self.value)

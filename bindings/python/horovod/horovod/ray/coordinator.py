@@ -1,4 +1,4 @@
-"""`Coordinator`, by which Ray's HorovodTrainer makes its workers the ranks of a job."""
+"""`Coordinator`, with which Ray's HorovodTrainer turns its workers into the ranks of a job."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _PORT_TIMEOUT_S = 100  # for a process to start on the first rank's node
 
 
 class Coordinator:
-    """Tells the processes of a job, which somebody else has placed, by environment variables how to find each other.
+    """Makes the environment variables by which processes that the caller has placed find each other.
 
     Args:
-        settings: its `timeout_s` is how long ranks wait for each other in `hvd.init()`.
+        settings: its `timeout_s` is how many seconds ranks wait for each other in `hvd.init()`.
     """
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
-        self._ranks: dict[str, list[int]] = defaultdict(list)  # by the node
-        self._hosts: dict[str, str] = {}  # names, by the node
+        self._ranks: dict[str, list[int]] = defaultdict(list)  # by node
+        self._hosts: dict[str, str] = {}  # names, by node
 
     @property
     def world_size(self) -> int:
@@ -39,12 +39,12 @@ class Coordinator:
         return ",".join(f"{node}:{len(ranks)}" for node, ranks in self._ranks.items())
 
     def register(self, hostname: str, node_id: str, world_rank: int) -> None:
-        """A process: its host's name, Ray's name of its node, and its rank."""
+        """Adds a process: its host's name, Ray's id of its node, and its rank."""
         self._hosts[node_id] = hostname
         self._ranks[node_id].append(world_rank)
 
     def finalize_registration(self) -> dict[int, dict[str, int]]:
-        """Variables for each rank's environment: what differs from rank to rank."""
+        """By rank, the variables of its environment that differ from rank to rank."""
         nodes = list(self._ranks.values())
         found = {}
         for ranks in nodes:
@@ -58,11 +58,11 @@ class Coordinator:
         return found
 
     def establish_rendezvous(self) -> dict[str, str]:
-        """Variables for the environment of all ranks. They hold the job's key.
+        """Variables for the environment of all ranks, the job key among them.
 
         Raises:
             ValueError: rank 0 was not registered on a node of this cluster.
-            GetTimeoutError: that node starts no process to find a free port.
+            GetTimeoutError: that node does not start a process, which is needed to find a free port, in time.
         """
         node = next((node for node, ranks in self._ranks.items() if 0 in ranks), None)
         addresses = {each["NodeID"]: each["NodeManagerAddress"] for each in ray.nodes() if each["alive"]}

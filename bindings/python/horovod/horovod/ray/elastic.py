@@ -46,7 +46,7 @@ class ElasticSettings:
     timeout_s: float = 30
     cooldown_range: Any = None
     discovery: Any = None  # with RayHostDiscovery's method
-    placement_group_timeout_s: float = 100  # until an actor runs
+    placement_group_timeout_s: float = 100  # for an actor to start
 
 
 class ElasticRayExecutor:

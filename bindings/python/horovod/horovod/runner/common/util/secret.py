@@ -1,4 +1,4 @@
-"""Keys of jobs. hvd makes its own; these are for programs that make one themselves."""
+"""Job keys, for programs that make them themselves; hvd makes its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A time limit for several activities together."""
+"""A time limit shared by several activities."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class TimeoutException(Exception):
 
 
 class Timeout:
-    """Begins when it is made.
+    """A deadline; the time starts at construction.
 
     Args:
         timeout: in seconds.
-        message: of the exception, with `{activity}` in it.
+        message: of the exception; `{activity}` in it is replaced.
     """
 
     def __init__(self, timeout: float, message: str) -> None:
