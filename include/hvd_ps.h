@@ -65,8 +65,9 @@ typedef struct hvd_ps_table {
   int32_t max_age;    /* sparse: rows that nobody has used for so many clocks of the slowest worker go; 0: none do */
   int32_t cache;      /* of this worker alone, sparse, not synchronous: a pull may return rows that an earlier one has
                          brought, at most so many clocks of this worker ago, with its own pushes; 0: none */
-  float compensation; /* dense, not synchronous: c, where g + c g g (row - row as this worker has pulled it) takes the
-                         place of a gradient g; 0: none. Servers keep a copy of the table for each worker */
+  float compensation; /* dense, not synchronous, with an optimizer that has a learning rate: factor c of delay
+                         compensation. A gradient g is replaced by g + c g g (row - row as last pulled by this worker);
+                         servers keep a copy of the table for each worker. 0: none */
 } hvd_ps_table;
 
 #define HVD_PS_TABLE_INIT                                                                                             \

@@ -112,7 +112,7 @@ std::optional<PsAnswer> HeldShard::apply(const PsRequest& request, std::span<con
     return result;
   } catch (...) {
     replication_->cancel();
-    replication_->forward(shard_.take_evicted());  // what is refused may have made room before
+    replication_->forward(shard_.take_evicted());  // a refused request may have evicted rows
     throw;
   }
 }

@@ -55,8 +55,8 @@ class HeldShard {
   void check_time(TimePoint now);
   Deadline next_deadline() const;
 
-  // As Shard::apply(), here and at the replica. Null: there is no room in the connection with the replica yet, and
-  // nothing has happened.
+  // As Shard::apply(), here and at the replica; `sent` is the payload as the worker sent it. Null: there is no room in
+  // the connection with the replica yet, and nothing has happened.
   std::optional<PsAnswer> apply(const PsRequest& request, std::span<const std::byte> sent, std::span<std::byte> answer);
   // A numbered request that was refused: so it is from now on, here and at the replica. False: not yet, as above.
   bool refuse(const PsRequest& request, const std::string& why);

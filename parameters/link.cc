@@ -14,7 +14,7 @@ namespace {
 constexpr Duration kRetryInterval = std::chrono::milliseconds(20);
 constexpr Duration kMaxTurn = std::chrono::milliseconds(100);  // between two tries; more is the caller's time
 
-// What a server that begins anew must not be taken for one that has it.
+// Once one of these was applied, a server without rows is one that has lost them.
 constexpr bool changes_rows(PsOp op) { return is_numbered(op) || op == PsOp::fill || op == PsOp::restore; }
 
 }  // namespace

@@ -118,7 +118,7 @@ class Link {
   std::deque<Message> messages_;              // that have no answer, in order
   std::size_t sent_ = 0;                      // of them, the first ones
   std::uint64_t last_sequence_ = 0;
-  bool has_changed_ = false;  // something at the server
+  bool has_changed_ = false;  // a request that changes rows was applied
   std::uint32_t min_clock_ = 0;
 };
 

@@ -37,7 +37,7 @@ enum class PsOp : std::uint8_t {
   in_step = 15,  // payload: the generation. All of the state was sent: no answer is ahead of the replica any more
   forget = 16,   // the worker is lost
   refused = 17,  // a numbered request that changes nothing, whenever it comes again. payload: why
-  evicted = 18,  // payload: `rows` keys of a table, whose rows the primary has removed
+  evicted = 18,  // payload: the keys, `rows` of them, of rows of a table that the primary has evicted
 };
 inline constexpr int kPsOps = 18;
 constexpr bool is_between_servers(PsOp op) { return op >= PsOp::follow; }

@@ -151,13 +151,13 @@ bool Replication::send(const PsRequest& request, std::span<const std::byte> payl
 
 // A part of the state that was read before the request goes first: it has older rows.
 bool Replication::prepare(const PsRequest& request, std::span<const std::byte> payload) {
-  if (!pipe_ || is_state_to_begin()) return true;  // what is to be sent will have it
+  if (!pipe_ || is_state_to_begin()) return true;  // the state, which is sent later, will have it
   if (part_sent_ < part_.size() || !send_evicted()) return false;
   return write(request, payload);
 }
 
 void Replication::forward(const std::vector<Shard::Evicted>& evicted) {
-  if (!pipe_ || is_state_to_begin()) return;  // what is to be sent will not have them
+  if (!pipe_ || is_state_to_begin()) return;  // the state, which is sent later, will not have them
   for (const auto& [table, keys] : evicted) {
     for (auto first = keys.begin(); first != keys.end();) {
       const auto end = first + std::min<std::ptrdiff_t>(kEvictedRows, keys.end() - first);
@@ -167,7 +167,7 @@ void Replication::forward(const std::vector<Shard::Evicted>& evicted) {
   }
 }
 
-// False: there is no room yet for all.
+// Returns false if there is no room yet for all of them.
 bool Replication::send_evicted() {
   for (; !evicted_.empty(); evicted_.pop_front()) {
     const auto& [table, keys] = evicted_.front();

@@ -55,7 +55,7 @@ class Replication {
   bool prepare(const PsRequest& request, std::span<const std::byte> payload);
   void forward();
   void cancel();
-  // Behind the request in progress, and before the next one: rows that it has made the shard evict.
+  // Rows that the shard has evicted for the request in progress. They are sent after it, and before the next one.
   void forward(const std::vector<Shard::Evicted>& evicted);
 
   // Answers to requests that were forwarded before wait until replicated() has reached forwarded(), if the replica is
@@ -88,7 +88,7 @@ class Replication {
   std::optional<Shard::Position> position_{};  // of the state that is being sent
   Bytes part_;                                 // of it
   std::size_t part_sent_ = 0;
-  std::deque<Shard::Evicted> evicted_{};  // that are to be sent, a request each
+  std::deque<Shard::Evicted> evicted_{};  // still to be sent, each in a request
   std::size_t prepared_ = 0;              // bytes of a frame; 0: none
   std::deque<std::uint64_t> state_sent_;  // of the parts that have no answer, sent_ before them
   TimePoint attempt_ends_{};

@@ -24,7 +24,7 @@ class RowCache {
   void end_push(std::uint64_t key);
   // This worker's clock has become this one.
   void advance(std::uint32_t clock);
-  // Rows have changed otherwise than by pushes: none of those that are kept is to be found.
+  // Removes all rows: those at the servers have changed otherwise than by pushes.
   void forget();
 
   std::uint32_t clocks() const { return clocks_; }

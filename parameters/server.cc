@@ -225,7 +225,7 @@ class ParameterServer::State {
     return true;
   }
 
-  // Not with shards alone that other servers go on with: those want copies of them here.
+  // False while other servers have gone on with all shards of this one (Role::none): they need copies here.
   bool is_over() const {
     const auto has_ended = [](const auto& entry) { return entry.second.shard().is_over(); };
     const auto is_done = [](const auto& entry) { return entry.second.is_over(); };

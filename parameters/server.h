@@ -30,9 +30,9 @@ inline std::string generation(std::uint32_t shard, std::uint64_t number) {
 inline std::string incarnations(int worker) { return "ps/worker/" + std::to_string(worker); }
 }  // namespace ps_keys
 
-// What a server announces: addresses, and the identity of its host.
-constexpr Duration kPlaceTime = std::chrono::milliseconds(50);  // to ask the store for a place that it has
+constexpr Duration kPlaceTime = std::chrono::milliseconds(50);  // to read a place that the store has
 
+// What a server announces: addresses, and the identity of its host.
 struct ServerPlace {
   std::string local;     // of an abstract socket; empty: none
   std::string remote;    // of a TCP port

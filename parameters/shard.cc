@@ -348,7 +348,7 @@ void Shard::pull(Table& table, const PsRequest& request, std::span<const std::by
   }
 }
 
-// Before anything changes: throws InvalidArgument if there is no room for a copy of what a pull will bring.
+// Called before anything changes. Throws InvalidArgument if there is no room for a copy of the rows that are pulled.
 void Shard::check_pull(const Table& table, const PsRequest& request, std::span<const std::byte> keys) const {
   const auto kept = table.pulled_rows.find(request.worker);
   std::size_t missing = 0;

@@ -1,10 +1,10 @@
 // One shard of the parameter servers' tables: rows, the workers' clocks, and the last request of each worker that was
 // applied. Pure: requests in, answers out; no sockets, no time. One thread.
 //
-// The order of requests decides everything but which rows go, which depends on pulls, too: a second shard that applies
-// the same requests in the same order, and removes what the first one has evicted, has the same bits (a replica). A
-// push that was applied before is answered, and not applied again; one that was refused, and whose refusal was applied
-// (PsOp::refused), is refused again.
+// A second shard (a replica) that applies the same requests in the same order, and removes the rows that the first one
+// has evicted, has the same bits. Evictions depend on pulls, too, which a replica does not see. A push that was applied
+// before is answered, and not applied again; one that was refused, and whose refusal was applied (PsOp::refused), is
+// refused again.
 #pragma once
 
 #include <array>
@@ -49,7 +49,7 @@ class Shard {
   Shard(std::uint32_t number, std::uint32_t shards, std::size_t memory, std::uint64_t job = 0, int copies = 1)
       : number_(number), shards_(shards), job_(job), copies_(copies), memory_(memory) {}
 
-  // Another copy decides what there is room for, and which rows go (PsOp::evicted), until this one is to lead.
+  // Until lead(), another copy decides whether there is room, and which rows are evicted (PsOp::evicted).
   void follow() { follows_ = true; }
   void lead();
 
@@ -57,7 +57,7 @@ class Shard {
     std::uint16_t table = 0;
     std::vector<std::uint64_t> keys{};
   };
-  // What has gone since the last call.
+  // The rows that were evicted since the last call.
   std::vector<Evicted> take_evicted();
 
   std::uint32_t number() const { return number_; }
@@ -80,8 +80,8 @@ class Shard {
   // payload does not belong to the header.
   PsAnswer apply(const PsRequest& request, std::span<const std::byte> payload, std::span<std::byte> answer);
 
-  // A request's payload as it is to be applied, here and by replicas: with the gradients of a table with compensation
-  // as that changes them, which depends on what the worker has pulled here. Valid until the next call.
+  // Returns a request's payload as it is to be applied, here and by replicas: with compensated gradients if the table
+  // has delay compensation, which depends on what the worker has pulled here. Valid until the next call.
   std::span<const std::byte> compensate(const PsRequest& request, std::span<const std::byte> payload);
 
   // The worker's connection has broken, and it has not come back: nobody waits for it any longer, and it is refused.
@@ -147,11 +147,11 @@ class Shard {
     std::uint64_t pushes = 0, pulls = 0, evicted = 0;
     std::uint32_t touch = 0;
     std::size_t swept = 0;              // the number of the row that evict_aged() looks at next
-    std::uint32_t aged_since = 0;       // no row counts as older: earlier pulls are unknown here
+    std::uint32_t aged_since = 0;       // the clock since which pulls are known here: no row counts as older
     std::vector<std::uint64_t> gone{};  // evicted, for take_evicted()
     Staleness staleness;
     std::vector<std::uint64_t> pulled;              // by worker: version at its last pull, or kNever
-    std::map<std::uint32_t, RowTable> pulled_rows;  // by worker: as they were then, for compensation
+    std::map<std::uint32_t, RowTable> pulled_rows;  // by worker: rows as last pulled, for compensation
     std::map<std::uint32_t, std::map<std::uint32_t, Pending>> pending;  // by clock, by worker
     std::size_t pending_bytes = 0;
   };

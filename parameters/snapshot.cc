@@ -70,7 +70,7 @@ std::string path_of(const Shard& shard, const std::string& folder) {
   return folder + "/shard-" + std::to_string(shard.number()) + "-of-" + std::to_string(shard.shards()) + kExtension;
 }
 
-// Returns 0, or an errno value, and leaves nothing unfinished.
+// Returns 0 or an errno value. Leaves no unfinished file.
 int write_snapshot(const Shard& shard, const std::string& folder) {
   const std::string path = path_of(shard, folder), unfinished = path + ".unfinished";
   if (write_file(shard, unfinished) && rename(unfinished.c_str(), path.c_str()) == 0) return 0;
@@ -152,7 +152,7 @@ pid_t start_snapshot(const std::vector<const Shard*>& shards, const std::string&
   const pid_t parent = getpid(), child = fork();
   if (child < 0) throw Unsupported("cannot start a process for a snapshot: " + error_text(errno));
   if (child > 0) return child;
-  // It ends with the server: one that is started again writes the same files.
+  // It ends with the server, because a restarted server writes the same files.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(ECANCELED);
   syscall(SYS_close_range, 3u, ~0u, 0u);  // connections and listeners end with the server
@@ -161,7 +161,7 @@ pid_t start_snapshot(const std::vector<const Shard*>& shards, const std::string&
     for (const Shard* const shard : shards) {
       if (cause == 0) cause = write_snapshot(*shard, folder);
     }
-  } catch (...) {  // the server's loop is not this process's
+  } catch (...) {  // must not reach the server's loop, of which this process has a copy
     cause = ENOMEM;
   }
   _exit(std::min(cause, 255));

@@ -72,8 +72,9 @@ struct TableSpec {
   std::uint32_t bound = 0;  // bounded: in clocks
   bool filled = false;      // dense: pulls and pushes wait until somebody has given the first values
   bool average = false;     // synchronous: divide sums by the number of workers
-  // Dense, not synchronous: c of g + c g g (row - row as the worker has pulled it), which takes the place of a gradient
-  // g: Zheng et al., "Asynchronous Stochastic Gradient Descent with Delay Compensation", ICML 2017. 0: none.
+  // Dense, not synchronous: factor c of delay compensation, which replaces a gradient g by g + c g g (row - row as last
+  // pulled by the worker): Zheng et al., "Asynchronous Stochastic Gradient Descent with Delay Compensation", ICML 2017.
+  // 0: none.
   float compensation = 0;
 
   bool operator==(const TableSpec&) const = default;

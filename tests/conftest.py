@@ -44,7 +44,7 @@ def cpu_s() -> float:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
     """Has each test's CPU time stand in the JUnit file, for the table at the end of a run (summary.py). Spark and Ray
-    Train take Ctrl-C for themselves and never give it back; the tests that follow have it as it was."""
+    Train install a handler of SIGINT and never remove it: the earlier one is restored for the tests that follow."""
     item.stash[BEGAN] = cpu_s()
     handler = signal.getsignal(signal.SIGINT)
     try:

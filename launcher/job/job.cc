@@ -339,11 +339,12 @@ void Job::start_server(const StartServer& start) {
   hosts_.hosts[host]->start(alone);
 }
 
-// From a preempted host, once its processes have left: they may need the servers until then.
+// Ends the servers of a preempted host, so that they are started elsewhere, once its ranks have left: until then these
+// may need them.
 void Job::move_servers(int host) {
   const HostPlan& plan = hosts_.plans[static_cast<std::size_t>(host)];
   if (!wants_servers() || !plan.ranks.empty() || plan.servers.empty() || !server_places_.moves_from(plan.name)) return;
-  hosts_.hosts[static_cast<std::size_t>(host)]->signal_ranks(SIGTERM);  // of servers alone
+  hosts_.hosts[static_cast<std::size_t>(host)]->signal_ranks(SIGTERM);  // only servers are left
 }
 
 void Job::say_age(const std::string& event) {

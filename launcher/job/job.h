@@ -40,7 +40,7 @@ struct JobOptions {
   Duration grace{};                            // from the first failure to SIGTERM
   std::optional<MembershipOptions> elastic{};  // empty: the ranks stay the same
   Duration stopped_limit{};                    // of an elastic job: a process that is stopped for longer is killed
-  Duration time_limit_margin{};                // of an elastic job: it ends so long before its allocation; zero: not
+  Duration time_limit_margin{};                // of an elastic job: how long before its allocation it ends; 0: never
   std::string preemption_script;               // of an elastic job: see HostPlan
   bool operator==(const JobOptions&) const = default;
 };
@@ -73,7 +73,7 @@ class Job : public HostListener {
   // Returns hvdrun's exit code when no process is left. Throws Error if the output directory cannot be written.
   int run(JobHosts hosts);
 
-  // Called after SIGCHLD, for a child that the hosts do not know.
+  // Called after SIGCHLD, for a child that is not one of the hosts' processes.
   void child_ended(pid_t pid, ExitStatus status);
 
   void rank_started(int rank, pid_t pid) override;
@@ -180,7 +180,7 @@ class Job : public HostListener {
   const int size_;
   const TimePoint start_ = Clock::now();
   std::optional<Deadline> timeout_;     // empty once it is reached
-  std::optional<Deadline> time_limit_;  // likewise; of the allocation
+  std::optional<Deadline> time_limit_;  // of the early end before the allocation ends; likewise
   std::optional<Deadline> early_end_;   // of the wait for the next step boundary
   std::optional<TimePoint> first_sigterm_;
   JobEnd end_;

@@ -1,5 +1,5 @@
-// When the allocation ends that hvdrun runs in: Slurm says it in a variable (since 23.02), as it was when the
-// allocation began, and when it is asked.
+// When the allocation ends that hvdrun runs in. Slurm sets a variable to the end as of the allocation's start (since
+// 23.02), and squeue tells the present end.
 #pragma once
 
 #include <sys/types.h>
@@ -17,9 +17,8 @@
 
 namespace hvd::launcher {
 
-// Of Slurm, whose limits are in minutes.
-inline constexpr Duration kAllocationInterval = 180s;
-inline constexpr Duration kSameEnd = 20s;  // two answers that differ by less mean the same end
+inline constexpr Duration kAllocationInterval = 180s;  // between two queries of squeue; limits are in minutes
+inline constexpr Duration kSameEnd = 20s;              // two answers that differ by less mean the same end
 
 // Of SLURM_JOB_END_TIME, in seconds since 1970; `now` likewise. Empty: it is not set, or is no number. Pure.
 std::optional<Duration> time_left_in(const Environment& environment, double now);
@@ -30,14 +29,14 @@ std::optional<Duration> parse_time_left(std::string_view text);
 // How long before its end a job has to begin to end, so that it has some time to train in a short allocation. Pure.
 inline Duration margin_within(Duration margin, Duration left) { return std::min(margin, left / 2); }
 
-// Watches when an elastic job has to begin to end: a margin before the end of its allocation. Asks squeue at once, and
-// again and again, since the limit of a job may be changed (scontrol update). Main thread only.
+// Tells when an elastic job has to begin to end: a margin before the end of its allocation. Asks squeue at once and
+// then periodically, since a job's limit may be changed (scontrol update). Main thread only.
 class AllocationEnd {
  public:
   struct Callbacks {
     // The job has to begin to end then; empty: never. Called when the end is known, and when it has changed.
     std::function<void(std::optional<TimePoint> limit, bool has_changed)> known;
-    // Nothing tells the end. Called at most once.
+    // Neither the variable nor squeue tells the end. Called at most once.
     std::function<void(const std::string& line)> complaint;
   };
 

@@ -46,13 +46,14 @@ struct MembershipOptions {
   auto operator<=>(const MembershipOptions&) const = default;
 };
 
-// EX_CONFIG of sysexits.h. Before the first epoch it ends the job.
+// EX_CONFIG of sysexits.h: the exit code of a process for which a restart would not help. Before the first epoch it
+// ends the job.
 constexpr int kFailedForGood = 78;
 
 enum class ProcessEnd {
   finished,  // exit code 0, after it had left its epoch in order
   failed,
-  failed_for_good,  // as it says itself, by kFailedForGood: no restart would help
+  failed_for_good,  // with exit code kFailedForGood
   dismissed,        // it had no place in the job any more
 };
 
@@ -207,7 +208,7 @@ class Membership {
   void note_first_failure() {
     if (is_first() && first_tries_ == 0) first_tries_ = next_process_;
   }
-  // Whether none of the first tries is left, or waits because a later one was better.
+  // Whether all processes that were started before the first failure have failed, and no later one waits.
   bool all_have_failed() const;
   // Whether a process that leaves has to take part once more, because only such processes have the job's state.
   bool state_is_leaving() const;
@@ -231,7 +232,7 @@ class Membership {
   bool finishing_ = false;       // a process has finished: the job gets no newcomers any more
   bool ends_early_ = false;      // end_early() was called
   bool has_left_early_ = false;  // a process that had the state, which it has saved
-  int first_tries_ = 0;          // before the first epoch: processes that were started before one failed; 0: none has
+  int first_tries_ = 0;          // before the first epoch: processes started until the first failure; 0: none failed
   std::string last_failure_;
   std::string epoch_failure_;         // the last failure in the last epoch that has begun
   std::map<int, Process> processes_;  // that live

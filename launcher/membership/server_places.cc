@@ -45,7 +45,7 @@ std::optional<TimePoint> ServerPlaces::ended(int server, TimePoint now) {
 void ServerPlaces::host_lost(const std::string& host, TimePoint now) {
   std::erase(hosts_, host);
   preempted_.erase(host);
-  has_enough_slots_ = true;  // the job may begin without it
+  has_enough_slots_ = true;  // the job may begin without this host
   for (Server& server : servers_) {
     if (server.host != host) continue;
     server.host.clear();

@@ -1,6 +1,6 @@
 // Decides on which host each parameter server of a job runs, and when one that has ended is started again: on its host
-// while that may be used, else on the one that has the fewest. A preempted host may only if all are. Pure; time is an
-// argument.
+// while that is usable, else on the usable host with the fewest servers. A preempted host is usable only if all are
+// preempted. Pure; time is an argument.
 //
 // A server that keeps failing is started at once, then after 50 ms, 100 ms, and so on up to a second, and given up
 // after ten times in a row. One that has run for a minute begins anew.
@@ -36,13 +36,13 @@ class ServerPlaces {
   void started(int server, const std::string& host, TimePoint now);
   // The server has ended, and is wanted. Returns when it is started again; empty: it has failed too often.
   std::optional<TimePoint> ended(int server, TimePoint now);
-  // A process has failed: the job may begin on fewer slots, and with the servers there are hosts for.
+  // A process has failed: the job may begin with fewer slots, so servers are started on the hosts there are.
   void process_failed() { has_enough_slots_ = true; }
   // The host is unreachable, with its servers, until hosts_changed() names it.
   void host_lost(const std::string& host, TimePoint now);
-  // The host is about to be taken away; so it is until it is lost.
+  // The host is about to be taken away: it is preempted until it is lost.
   void host_preempted(const std::string& host) { preempted_.insert(host); }
-  // Whether its servers are to end now, because there are other hosts for them.
+  // Whether the host is preempted, and others are usable: its servers are to end and to be started there.
   bool moves_from(const std::string& host) const;
 
   // What is to be started now; each once.

@@ -238,7 +238,7 @@ class ListeningAgent {
     if (count > 0 || (count < 0 && (errno == EINTR || errno == EAGAIN))) return;
     loop_.forget(STDIN_FILENO);
     log_.info("ends: whoever has started it has ended");
-    end_with(SIGTERM, SIGINT);  // SIGTERM would let an elastic job use the host a little longer
+    end_with(SIGTERM, SIGINT);  // on SIGTERM, an elastic job would use the host until its next commit
   }
 
   void end_with(int signal, int agents_signal) {

@@ -20,7 +20,7 @@ struct ListenOptions {
   std::string host = "0.0.0.0";
   std::uint16_t port = 0;  // 0: any free one
   bool once = false;       // end with the first job
-  bool until_eof = false;  // end with the standard input: it is a pipe of whoever has started the agent
+  bool until_eof = false;  // end at the end of standard input, a pipe whose other end the starting process holds
   bool operator==(const ListenOptions&) const = default;
 };
 
@@ -29,8 +29,9 @@ ListenOptions parse_listen(const std::vector<std::string>& words);
 
 // Serves one hvdrun after the other; others wait meanwhile. Prints the port on standard output. SIGTERM is passed to
 // the agent that runs, and this function returns 143 when that has ended: a scheduler is to start it anew. With `once`
-// it returns the agent's exit code: 0 if hvdrun has ended the job. With `until_eof` the end of the standard input ends
-// the agent and its ranks, so that they do not outlive their starter, however that ends. Throws InvalidArgument.
+// it returns the agent's exit code: 0 if hvdrun has ended the job. With `until_eof` the agent and its ranks end at
+// the end of standard input, so that they do not outlive the process that started them, even if that is killed. Throws
+// InvalidArgument.
 int run_listening_agent(const ListenOptions& options, SignalSource& signals);
 
 // `hvdrun agent --call ADDRESS:PORT SECONDS`: see above. Tries until an agent listens there, for so many seconds at

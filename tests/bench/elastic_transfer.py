@@ -1,24 +1,24 @@
-"""How long the state takes to a newcomer, beside memcpy of as many bytes, in turn.
+"""Measures how long a newcomer takes to receive the state, and memcpy of as many bytes for comparison, in turn.
 
     python tests/bench/elastic_transfer.py [--trials 9] [-np 2] [--newcomers 1] [--megabytes 400] [--tensors 8]
         [--optimizer sgd|adam] [HVDRUN'S OPTIONS ...]
 
-In a job of a fixed number of ranks, the last ones take newcomers' places in each trial: they make a model, an optimizer
-and a state anew, in memory that the process has not had before, and do what a newcomer does while it stands by. Then
-all ranks enter `hvd.elastic.run` together. Over hosts, inside a lab of netlab.sh whose links carry 1 Gb/s:
+In a job of a fixed number of ranks, the last ones act as newcomers in each trial: they make a new model, optimizer and
+state, in memory that the process has not used before, and do what a newcomer does while it stands by. Then all ranks
+synchronise as `hvd.elastic.run` does. Over hosts, inside a lab of netlab.sh whose links carry 1 Gb/s:
 
     tests/support/netlab.sh 3 1gbit python tests/bench/elastic_transfer.py -np 3 --newcomers 2 --megabytes 100 \\
         --rsh "tests/support/netlab.sh on" -H h1,h2,h3
 
-Of each trial the times of the last rank count, in seconds:
+It prints these times of the last rank, in seconds, over all trials:
 
     stand by  what it prepares beforehand, while the others train
-    whole     from the entrance to the training function's first line; of it
-    receive   until everything has come
+    whole     all that it does before the training function's first line:
+    receive   until everything has arrived
     save      the copy that it goes back to if the first step fails
-    the rest  who needs the state, and a process set of the ranks that take part
-    memcpy    out of the source's memory and into the newcomer's: two copies of the state, to memory that has been
-              written before; and, as fresh, to memory that has not
+    the rest  finding out which ranks need the state, and making a process set of those that take part
+    memcpy    out of the source's memory and into the newcomer's: two copies of the state, into memory that was written
+              before; "fresh": into memory that was not
 """
 
 import argparse
@@ -96,7 +96,7 @@ def timed(function) -> float:
 
 
 def copy_along(buffers: list[ctypes.Array], size: int) -> float:
-    """Seconds from the first buffer over the second to the third."""
+    """Seconds to copy the first buffer to the second, and that to the third."""
     return sum(timed(lambda pair=pair: ctypes.memmove(pair[1], pair[0], size)) for pair in zip(buffers, buffers[1:]))
 
 

@@ -3,8 +3,8 @@
 
     python tests/bench/spark_feed.py --rows 100000
 
-Prints rows per second of both, medians of epochs in turn, and the CPU time of the application's processes, which tells
-more where other programs run. Needs PySpark and Java. The limit is 80 %.
+Prints rows per second of both, medians of alternating epochs, and the CPU time of the application's processes, which is
+more telling when other programs run. Needs PySpark and Java. The target is 80 %.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def count(rows) -> None:
 
 
 def cpu_seconds() -> float:
-    """Of this process and all below it, those that have ended included."""
+    """Of this process and its descendants, including those that have ended."""
     ticks, parents = {}, {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

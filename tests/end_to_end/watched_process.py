@@ -5,7 +5,7 @@ import threading
 
 
 class WatchedProcess:
-    """Reads what a process writes to `stdout`, a pipe of text, so that its lines can be waited for: so many seconds."""
+    """Reads what a process writes to `stdout`, a text pipe, so that a test can wait for it, up to `timeout` seconds."""
 
     def __init__(self, process, timeout=60):
         self.process, self.timeout = process, timeout
@@ -21,7 +21,7 @@ class WatchedProcess:
                 self.changed.notify_all()
 
     def await_text(self, pattern, begin=0):
-        """`begin`: what was written before is not looked at."""
+        """Waits for text that matches. `begin`: the index from which on it is searched."""
         with self.changed:
             found = self.changed.wait_for(lambda: re.search(pattern, self.text[begin:]), self.timeout)
             assert found, (pattern, self.text)

@@ -401,7 +401,7 @@ TEST_CASE("a server whose copy of a shard is lost half made waits for the next o
   const Store store;
   const JobKey key = JobKey::random();
   const Log log{"test", LogLevel::error};
-  store.add(ps_keys::starts(0), 1);  // it is started again: its shard is at the other server
+  store.add(ps_keys::starts(0), 1);  // restarted: its shard is at the other server
   ParameterServer server({.servers = 2, .copies = 2}, store, key, log);
   std::thread thread = start_thread("server", [&] { server.run(); });
   const ServerPlace place = ServerPlace::parse(store.get(ps_keys::place(0, 2), deadline_after(kLong)));

@@ -472,7 +472,7 @@ TEST_CASE("with two copies both have the rows that are left, whichever went") {
   const int tables[] = {worker->open(limited), worker->open(aged)};
   std::vector<std::uint64_t> keys(400);
   std::iota(keys.begin(), keys.end(), std::uint64_t{0});
-  const std::vector<std::uint64_t> read(keys.begin(), keys.begin() + 20);  // are kept by pulls alone
+  const std::vector<std::uint64_t> read(keys.begin(), keys.begin() + 20);  // only pulls keep these rows
   std::uint64_t next = read.size();
   for (int lost = 0; lost < 2; ++lost) {
     REQUIRE(await_copies(*worker, 2));
@@ -534,7 +534,7 @@ TEST_CASE("a server may end right behind its last answer") {
 }
 
 TEST_CASE("a server that has lost its rows says so") {
-  const int way = GENERATE(0, 1, 2);  // in which it got them
+  const int way = GENERATE(0, 1, 2);  // how the server got the rows
   const TemporaryFolder folder;
   Servers job(1);
   const auto worker = job.worker(0, 1);

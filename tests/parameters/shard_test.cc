@@ -133,7 +133,7 @@ TEST_CASE("a refusal is kept with the shard's state, and only for its worker") {
   CHECK(ShardCaller(shard, 0, 2, 2).hello().applied == 0);  // another process
 }
 
-// Passes on what a shard has evicted, as its server does; returns how many rows.
+// Forwards the evictions of a shard, as its server does; returns the number of rows.
 long pass_on_evicted(Shard& from, Shard& to) {
   long rows = 0;
   for (const auto& [table, keys] : from.take_evicted()) {
@@ -144,13 +144,13 @@ long pass_on_evicted(Shard& from, Shard& to) {
   return rows;
 }
 
-// A shard whose rows go by number and by age, and a replica that begins with its state while it serves.
+// A shard with limits of rows and of age, and a replica that receives its state while it serves.
 TEST_CASE("a replica has the rows that its primary has, whichever go") {
   std::mt19937 dice(GENERATE(Catch::Generators::range(0u, 20u)));
   Shard primary(0, 1, 0, 0, 2), replica(0, 1, 0, 0, 2);
   replica.follow();
   ShardCaller worker(primary, 0, 1);
-  TableSpec limited = table_of(4096), aged = table_of(4096);  // eight rows are a part of the state
+  TableSpec limited = table_of(4096), aged = table_of(4096);  // a part of the state has eight rows
   limited.rows = 40;
   aged.name = "aged";
   aged.max_age = 2;
@@ -209,7 +209,7 @@ TEST_CASE("a replica has the rows that its primary has, whichever go") {
     ++clock.clock;
     ++clock.sequence;
     apply_to(replica, clock);
-    if (i <= 2) CHECK(stat(replica.stats(), "aged rows") == aged_rows);  // pulls may have been the other one's
+    if (i <= 2) CHECK(stat(replica.stats(), "aged rows") == aged_rows);  // the other one may have seen pulls of them
   }
   CHECK(stat(replica.stats(), "aged rows") == 0);
   PsRequest push = worker.header(PsOp::push, tables[0], 20);
@@ -250,7 +250,7 @@ TEST_CASE("delay compensation changes a gradient by what others have changed sin
   // With that it has pulled row 0 anew, and row 2 as it was.
   CHECK(push(slow, PsOp::push_pull, {0, 2}, {1, 0, 1, 1}) ==
         Values{rows[0] - 0.25f, rows[1], -2 - 0.25f * (1 + c * 1 * -2.0f), -0.25f});
-  // Who comes instead of a worker has pulled nothing.
+  // A process that replaces a worker has pulled nothing.
   fast.pull(table, {0, 1, 2});
   push(slow, PsOp::push, {1}, {4, 4});
   ShardCaller again(shard, 1, 2, 2);
@@ -277,7 +277,7 @@ TEST_CASE("copies for delay compensation count as memory, and a pull without roo
   pull_all(workers[0]);
   CHECK_THROWS_AS((pull_all(workers[1]), pull_all(workers[2])), InvalidArgument);
   CHECK(stat(workers[0].stats(), "- bytes") <= static_cast<long>(3 * 40 * 4096 * sizeof(float)));
-  pull_all(workers[0]);  // has its copy
+  pull_all(workers[0]);  // the server keeps a copy for it
   PsRequest both = workers[2].header(PsOp::push_pull, table, 20);
   both.sequence = 100;
   CHECK_THROWS_AS(compensated(shard, both, payload_of(range(20, 20), Values(20 * 4096, 1.0f))), InvalidArgument);

@@ -39,7 +39,7 @@ class Folder {
   std::string unfinished() const { return file() + ".unfinished"; }
 };
 
-// Of rows that take more than a megabyte each.
+// With rows of more than a megabyte each.
 void fill_shard(Shard& shard, std::uint64_t rows) {
   ByteWriter hello, table;
   hello.put(PsHello::kProtocol);
@@ -129,7 +129,7 @@ TEST_CASE("a process that writes a snapshot and gets no memory ends, and is no s
 
 TEST_CASE("a snapshot ends with its server") {
   const Folder folder;
-  REQUIRE(mkfifo(folder.unfinished().c_str(), 0600) == 0);  // whoever writes it waits for a reader
+  REQUIRE(mkfifo(folder.unfinished().c_str(), 0600) == 0);  // its writer waits for a reader
   Shard shard(0, 1, 0);
   fill_shard(shard, 1);
   int ends[2];
@@ -138,7 +138,7 @@ TEST_CASE("a snapshot ends with its server") {
   FileDescriptor writer(ends[1]);
   const pid_t server = fork();
   if (server == 0) {
-    dup2(writer.get(), STDOUT_FILENO);  // as long as one of them lives
+    dup2(writer.get(), STDOUT_FILENO);  // held open as long as one of them lives
     start_snapshot({&shard}, folder.path);
     (void)!write(STDOUT_FILENO, "s", 1);
     while (true) pause();

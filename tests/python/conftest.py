@@ -159,8 +159,8 @@ def ended_if_it_hangs():
 
 @pytest.fixture(autouse=True)
 def in_step(request: pytest.FixtureRequest):
-    """An initialised runtime for each test, and a new one on all ranks after a test that failed on any. Outside of a
-    job a test leaves none behind."""
+    """An initialised runtime for each test; a new one on all ranks after a test that failed on any rank. Outside of a
+    job, a test leaves none behind."""
     if reports_dir is None:
         yield
         basics = sys.modules.get("hvd.basics")

@@ -112,7 +112,7 @@ def runs(pid: str) -> bool:
 
 
 def test_nothing_is_left_of_a_place_whose_process_was_killed():
-    """Its agent was never called. And a folder that another process uses is there until that process ends."""
+    """hvdrun has never connected to its agent. A folder that another process uses exists until that process ends."""
     killed = subprocess.run([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True, timeout=TIME_LIMIT_S)
     assert killed.returncode == -signal.SIGKILL
     agent, folder, used, user = killed.stdout.split()

@@ -212,7 +212,7 @@ def test_pods_go_when_hvdrun_has_ended_and_not_when_its_script_fails(api, tmp_pa
 
     api.add_job("workers", parallelism=1)
     monkeypatch.setattr(pods.Hosts, "take", take)
-    monkeypatch.setattr(pods.signal, "signal", lambda *_: None)  # this process's stay
+    monkeypatch.setattr(pods.signal, "signal", lambda *_: None)  # keep this process's handlers
     command = ["--selector", "job-name=workers", "--port", "7780", "--max-np", "1", "--addresses", str(tmp_path / "f")]
     fails = isinstance(error, KeyError)
     with pytest.raises(KeyError) if fails else contextlib.nullcontext():

@@ -82,8 +82,8 @@ def executor(kept_executor):
 
 @pytest.fixture(autouse=True)
 def room(request, kept_executor, monkeypatch):
-    """Its CPUs are free for the other tests. And a rank that does not hear of a failure makes its test fail, instead of
-    being killed where the machine is slow."""
+    """Frees the CPUs of the kept executor for tests that do not use it. Raises the grace period, so that a rank that
+    does not learn of a failure makes its test fail, and a slow machine does not get ranks killed."""
     if "executor" not in request.fixturenames:
         kept_executor.shutdown()
     monkeypatch.setattr(hvd.ray.actors, "_GRACE_S", 60)
@@ -227,7 +227,7 @@ def test_a_program_for_horovod():
 
 
 def rendezvous_by_variables(coordinator: Coordinator) -> list[float]:
-    """As Ray's HorovodTrainer has its workers join."""
+    """Makes ranks join as Ray's HorovodTrainer does."""
     actors = [ray.remote(BaseHorovodWorker).remote() for _ in range(2)]
     for rank, (hostname, node) in enumerate(
         zip(
@@ -410,7 +410,7 @@ def test_an_elastic_executor_takes_what_others_have_left(monkeypatch, capsys):
 
 
 def train_with_ray(config: dict[str, str]) -> None:
-    """Two epochs, of which it fails once after the first."""
+    """Trains two epochs; fails once, after the first."""
     from ray import train
 
     hvd.init()
@@ -515,7 +515,7 @@ def test_the_example_of_a_sweep():
     assert len(accuracies) == 2 and accuracies[0] < accuracies[1] and "best: 0.3" in written
 
 
-# Calls, on actors that are there
+# Calls on actors that already run
 
 
 class Model:
@@ -585,7 +585,7 @@ def test_ranks_do_not_wait_for_one_that_fails_before_it_joins(executor):
 
 
 def test_a_result_that_cannot_be_pickled(executor):
-    """And the driver, a rank of another job, is none of those that failed."""
+    """The driver, a rank of another job, is not affected by the failure."""
     hvd.init()
     with pytest.raises(TypeError, match="pickle") as found:
         executor.run(lambda: threading.Lock() if place()[0] == 1 else None)

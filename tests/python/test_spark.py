@@ -100,7 +100,7 @@ def test_connections_take_only_those_that_know_the_key() -> None:
 
 
 def send_blocks(link, numbers, last=None) -> int:
-    """A block for each number; two of them exceed a slot. The process is killed after the block `last`."""
+    """Sends a block for each number; two of them exceed a slot. The process is killed after the block `last`."""
 
     def blocks(room):
         for number in numbers:
@@ -158,7 +158,7 @@ def test_blocks_reach_a_rank_once_whichever_process_is_killed(monkeypatch, is_sh
 
 
 def test_an_offer_of_another_host_is_not_taken() -> None:
-    """Where the process of that number is another one, or has another file of that number."""
+    """Another process has that pid, or another file has that descriptor."""
     offered = shared_memory.Offered()
     assert offered.offer is not None and shared_memory.opened(offered.offer) is not None
     assert shared_memory.opened({**offered.offer, "name": "hvd-feed-other"}) is None

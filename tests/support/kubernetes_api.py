@@ -36,7 +36,7 @@ class KubernetesApi:
         self.version, self.oldest = 100, 0
         self.failures = []  # statuses with which the next requests are answered
         self.forbidden = set()  # methods
-        self.requests = []  # (method, path without query, query); `changed` tells of them, too
+        self.requests = []  # (method, path without query, query); `changed` is notified of them, too
         self.generation, self.bookmark_s = 0, 0.2  # of watches
         self.gone_by_event = False
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self))

@@ -1,10 +1,10 @@
-"""Run by every Python process of the tests when it starts, for this folder is in PYTHONPATH (conftest.py). Keeps
-frameworks from importing what they use if it is there, and no test has them use: a third of the time that TensorFlow
-takes to be imported. What a test or an example imports itself is there as ever."""
+"""Run by every Python process of the tests at its start, since this folder is in PYTHONPATH (conftest.py). Prevents
+frameworks from importing optional packages that no test needs in them, which takes a third of the time of importing
+TensorFlow. A test or an example can still import these packages itself."""
 
 import sys
 
-IMPORTERS = {  # by package: the modules that are told that it is not installed
+IMPORTERS = {  # by package: the modules for which it looks as if it were not installed
     "jax": ("tensorflow.lite.", "keras.src.callbacks."),
     "matplotlib": ("keras.src.",),
     "pandas": ("keras.src.", "tf_keras.src."),
@@ -14,7 +14,7 @@ IMPORTERS = {  # by package: the modules that are told that it is not installed
 
 
 class Absent:
-    """A finder (importlib.abc.MetaPathFinder) that comes before the real ones."""
+    """A finder (importlib.abc.MetaPathFinder) that precedes the real ones."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):

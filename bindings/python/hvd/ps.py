@@ -562,7 +562,7 @@ class ParameterServers:
 
     def restore(self, folder: str | os.PathLike[str]) -> None:
         """Takes rows and optimizer states of such a folder, written by any number of servers. One worker calls it for
-        all, after the tables were opened and before anything is pushed.
+        all, after the tables were opened and before anything is pushed. It empties the caches of this worker only.
 
         Raises:
             ValueError: there is no snapshot, or it is damaged.

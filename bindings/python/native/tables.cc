@@ -81,8 +81,8 @@ ParameterServers::ParameterServers() {
   check_released([this] { return hvd_ps_connect(&ps_); });
 }
 
-// Without close(): the process ends in an error, or the object was forgotten. Releases the GIL, which the server in this
-// process may need for an update in Python.
+// Without close(): the process ends in an error, or the object was forgotten. Releases the GIL, which the server in
+// this process may need for an update in Python.
 ParameterServers::~ParameterServers() {
   if (ps_ == nullptr || in_forked_child()) return;
   const GilRelease released;

@@ -54,7 +54,7 @@ TEST_CASE("a job in a short allocation uses half of it") {
 
 namespace {
 
-// A squeue that gives these answers, one a run, to whom asks for job 7; first in the PATH as long as it lives.
+// A squeue that prints these answers about job 7, one in each run; first in the PATH during the object's life.
 class FakeSqueue {
  public:
   explicit FakeSqueue(const std::vector<std::string>& answers) {

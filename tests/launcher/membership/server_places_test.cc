@@ -82,7 +82,7 @@ TEST_CASE("server places: servers leave a preempted host, unless all are") {
   places.ended(1, t0);
   CHECK(places.take_due(t0 + 1s) == Starts{{1, 2, "h1"}});
   places.host_lost("h2", t0);
-  places.hosts_changed({{"h1", 1}, {"h2", 1}});  // another machine of that name
+  places.hosts_changed({{"h1", 1}, {"h2", 1}});  // another machine with that name
   CHECK(places.moves_from("h1"));
 }
 

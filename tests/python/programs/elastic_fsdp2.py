@@ -1,5 +1,5 @@
-"""FSDP2 over hvd in an elastic job: process 1 is lost, and another one takes its place. Each epoch
-divides the model anew, in the same processes, and goes on with the newest checkpoint: elastic_fsdp2.py FOLDER"""
+"""FSDP2 over hvd in an elastic job: process 1 is lost, and another one takes its place. Each epoch shards the model
+again, in the same processes, and resumes from the newest checkpoint: elastic_fsdp2.py FOLDER"""
 
 from __future__ import annotations
 

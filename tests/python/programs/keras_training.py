@@ -564,7 +564,7 @@ def check_elastic() -> None:
     assert broken and state.epoch == 3 and state.batch == 0
     assert int(np.asarray(model.optimizer.iterations)) == 3 * BATCHES
     require_alike(model)
-    for lacking, expected in ((), RANK), ((SIZE - 1,), 0):  # who has the newest step keeps its values
+    for lacking, expected in ((), RANK), ((SIZE - 1,), 0):  # ranks that have the newest step keep their values
         bias = model.trainable_variables[-1]
         bias.assign(np.full(bias.shape, RANK, "float32"))
         state._is_at_step = RANK not in lacking
