@@ -153,7 +153,7 @@ while hvd.rank() == 1 and os.path.exists(f"/proc/{chief}/exe"):
 hvd.rank() == 1 and hvd.ps.connect()
 """
     codes, outputs = run_together(*tasks, program=program)
-    assert codes == [0, 1, 0], outputs
+    assert codes[:2] == [0, 1], outputs  # a server that begins after rank 0 has left finds no store either
     assert "rank 0 has left this job, and with it the store by which parameter servers are found" in outputs[1], outputs
 
 

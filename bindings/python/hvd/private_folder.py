@@ -24,21 +24,11 @@ class PrivateFolder:
 
     def __init__(self, prefix: str) -> None:
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
-        all_have_ended, self.held = os.pipe()
         try:
-            self._remover = subprocess.Popen(
-                ["/bin/sh", "-c", _REMOVER, str(self.path)],
-                stdin=all_have_ended,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,  # so that it survives signals to this process's group
-            )
+            self._remover, self.held = _start_remover(self.path)
         except OSError:
-            os.close(self.held)
             self.path.rmdir()
             raise
-        finally:
-            os.close(all_have_ended)
 
     def remove(self) -> None:
         self._remover.kill()
@@ -51,3 +41,21 @@ class PrivateFolder:
 
     def __exit__(self, *_: object) -> None:
         self.remove()
+
+
+def _start_remover(path: Path) -> tuple[subprocess.Popen[bytes], int]:
+    all_have_ended, held = os.pipe()
+    try:
+        remover = subprocess.Popen(
+            ["/bin/sh", "-c", _REMOVER, str(path)],
+            stdin=all_have_ended,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # so that it survives signals to this process's group
+        )
+    except OSError:
+        os.close(held)
+        raise
+    finally:
+        os.close(all_have_ended)
+    return remover, held

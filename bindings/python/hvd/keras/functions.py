@@ -111,6 +111,8 @@ def _require_alike(by_rank: dict[int, Any], root_rank: int) -> None:
     for rank, described in by_rank.items():
         if isinstance(described, str):
             raise ValueError(f"rank {rank}: {described}")
+    if root_rank not in by_rank:
+        raise ValueError(f"root_rank {root_rank} is none of the ranks that take part: {sorted(by_rank)}")
     expected = by_rank[root_rank]
     for rank, described in by_rank.items():
         if len(described) != len(expected):
