@@ -101,8 +101,9 @@ class _Part:
     epoch: int  # of the job, when the writing began
     abandoned: threading.Event = dataclasses.field(default_factory=threading.Event)
 
-    def is_abandoned(self) -> bool:
-        return self.abandoned.is_set() or (_native.is_initialized() and _native.epoch()[0] != self.epoch)
+    def is_abandoned(self, within_s: float) -> bool:
+        """Waits for so long, unless it is."""
+        return self.abandoned.wait(within_s) or (_native.is_initialized() and _native.epoch()[0] != self.epoch)
 
 
 class Checkpoints:
@@ -303,7 +304,7 @@ def _await_part(temporary: pathlib.Path, rank: int, part: _Part) -> list[File]:
             seen, deadline = written, time.monotonic() + _SILENCE_S
         if time.monotonic() >= deadline:
             raise TimeoutError(f"nothing has come of rank {rank}'s part for {_SILENCE_S} s")
-        if part.abandoned.wait(_POLL_S) or part.is_abandoned():
+        if part.is_abandoned(_POLL_S):
             raise OSError(f"the ranks have changed before rank {rank} has written its part")
     told = json.loads(done.read_text())
     done.unlink()

@@ -1,6 +1,5 @@
 #include "launcher/membership/allocation_end.h"
 
-#include <sys/epoll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "launcher/processes/event_loop.h"
+#include "tests/launcher/membership/ended_children.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;
@@ -106,15 +106,11 @@ TEST_CASE("the end of an allocation is asked for again and again, and what keeps
   EventLoop loop;
   AllocationEnd allocation(loop, signals, environment, 60s, 1ms, {.known = on_known, .complaint = complain});
   std::size_t runs = 0;
-  loop.watch(signals.fd(), EPOLLIN, [&] {
-    signals.take();
-    for (const auto& [pid, status] : reap_children()) {
-      allocation.child_ended(pid, status);
-      ++runs;
-    }
-  });
-  const Deadline deadline = deadline_after(60s);
-  while (runs < answers.size() + 1 && Clock::now() < deadline) loop.run_once(deadline);
-  loop.forget(signals.fd());
+  run_until(
+      loop, signals, [&] { return runs > answers.size(); },
+      [&](pid_t pid, ExitStatus status) {
+        allocation.child_ended(pid, status);
+        ++runs;
+      });
   CHECK(heard == expected);
 }

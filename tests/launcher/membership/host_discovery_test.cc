@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "tests/launcher/membership/ended_children.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;
@@ -40,13 +41,9 @@ std::vector<std::string> discover(const std::string& command, std::size_t enough
                                  heard.push_back(text);
                                },
                            .complaint = [&](const std::string& line) { heard.push_back(line); }});
-  loop.watch(signals.fd(), EPOLLIN, [&] {
-    signals.take();
-    for (const auto& [pid, status] : reap_children()) discovery.child_ended(pid, status);
-  });
-  const Deadline deadline = deadline_after(60s);
-  while (heard.size() < enough && Clock::now() < deadline) loop.run_once(deadline);
-  loop.forget(signals.fd());
+  run_until(
+      loop, signals, [&] { return heard.size() >= enough; },
+      [&](pid_t pid, ExitStatus status) { discovery.child_ended(pid, status); });
   return heard;
 }
 

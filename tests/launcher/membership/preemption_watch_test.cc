@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/launcher/membership/ended_children.h"
 #include "tests/support/catch.h"
 
 using namespace hvd;
@@ -23,16 +24,12 @@ TEST_CASE("a preemption script announces the end of the host once, and what it c
   PreemptionWatch watch(loop, signals, script, 10ms,
                         {.preempted = [&] { heard.emplace_back("preempted"); },
                          .complaint = [&](const std::string& line) { heard.push_back(line); }});
-  loop.watch(signals.fd(), EPOLLIN, [&] {
-    signals.take();
-    for (const auto& [pid, status] : reap_children()) {
-      watch.child_ended(pid, status);
-      ++runs_ended;
-    }
-  });
-  const Deadline deadline = deadline_after(60s);
-  while (runs_ended < 6 && Clock::now() < deadline) loop.run_once(deadline);
-  loop.forget(signals.fd());
+  run_until(
+      loop, signals, [&] { return runs_ended >= 6; },
+      [&](pid_t pid, ExitStatus status) {
+        watch.child_ended(pid, status);
+        ++runs_ended;
+      });
   unlink(file.c_str());
   REQUIRE(heard.size() == 2);
   CHECK(heard[0].find("ended with exit code 127: no script") != std::string::npos);

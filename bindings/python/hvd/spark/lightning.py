@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib
 import io
 import itertools
 import tempfile
@@ -109,7 +110,7 @@ def _trainer(
     logger = settings["logger"]
     if logger is None:
         is_kept = work.store.saving_runs() and can_log("tensorboard", "tensorboardX")
-        loggers = __import__(f"{lightning.__name__}.loggers", fromlist=["TensorBoardLogger"])
+        loggers = importlib.import_module(f"{lightning.__name__}.loggers")
         logger = loggers.TensorBoardLogger(logs, name="", version="") if is_kept else False
     keeping = _keeping(lightning.Callback)(work, history, logs)
     return lightning.Trainer(
