@@ -133,10 +133,12 @@ typedef struct hvd_topology {
   int32_t local_rank, local_size; /* among the ranks of this host */
   int32_t cross_rank, cross_size; /* among the ranks that have this local rank on their hosts */
   int32_t homogeneous;            /* 1 if all hosts have the same number of ranks */
+  int32_t local_cpus;             /* that the ranks of this host may run on, each counted once; 0: not known */
+  int32_t reserved;
 } hvd_topology;
 
 #define HVD_TOPOLOGY_INIT \
-  { sizeof(struct hvd_topology), 0, 1, 0, 1, 0, 1, 1 }
+  { sizeof(struct hvd_topology), 0, 1, 0, 1, 0, 1, 1, 0, 0 }
 
 typedef struct hvd_work hvd_work; /* a reference to an operation */
 
@@ -262,6 +264,13 @@ HVD_API hvd_status hvd_submit(const hvd_call* call, hvd_work** work);
  * is not NULL afterwards. May return slightly later than timeout_us; if another rank is stopped in the middle of the
  * operation, as late as HVD_COLLECTIVE_TIMEOUT_SECONDS, or HVD_STALL_SHUTDOWN_TIME_SECONDS where that is set. */
 HVD_API hvd_status hvd_run(const hvd_call* call, int64_t timeout_us, hvd_work** work);
+
+/* Like hvd_run() for several operations of one process set, as for the gradients of a step: hands all of them over at
+ * once, and returns when all have ended, or after timeout_us, with the first failure among them. Each rank may list
+ * them in an order of its own, or start them in another way, but those without a name are numbered in this order. If a
+ * call is invalid, none is started. `works` has room for `count` works, which the caller must free unless they are
+ * NULL; it may itself be NULL as in hvd_run(). */
+HVD_API hvd_status hvd_run_all(const hvd_call* calls, size_t count, int64_t timeout_us, hvd_work** works);
 
 /* A message from one rank of the job to another: `bytes` bytes of any meaning. Both sides name the other rank and use
  * the same channel, tag and size. Messages with the same channel and tag between two ranks are received in the order in

@@ -1,6 +1,8 @@
 // The C interface: checks and converts arguments, calls the runtime, converts exceptions to status codes.
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <iterator>
 #include <memory>
@@ -145,9 +147,12 @@ OwnedTensor& output_of(hvd_work* work, std::size_t i) {
   return outputs[i];
 }
 
+Status end_of(Operation& operation) {
+  return operation.poll() ? operation.completion.outcome() : Status(StatusCode::timeout, "the work is not done yet");
+}
+
 void check_end(Operation& operation) {
-  if (!operation.poll()) throw Timeout("the work is not done yet");
-  if (const Status end = operation.completion.outcome(); !end.ok()) throw Error(end);
+  if (const Status end = end_of(operation); !end.ok()) throw Error(end);
 }
 
 void wait_on_stream(Operation& operation, void* stream, Deadline deadline) {
@@ -159,13 +164,27 @@ void wait_on_stream(Operation& operation, void* stream, Deadline deadline) {
 
 // In the job, or, of a process that stands by, the one that it would have.
 hvd_topology own_place() {
-  if (const auto p = Instance::get().prospect()) {
-    return {sizeof(hvd_topology), p->size - 1, p->size, p->local_rank, p->local_size, p->cross_rank, p->cross_size, 0};
+  hvd_topology place = HVD_TOPOLOGY_INIT;
+  const auto fill = [&place](const auto& p) {
+    place.size = p.size;
+    place.local_rank = p.local_rank;
+    place.local_size = p.local_size;
+    place.cross_rank = p.cross_rank;
+    place.cross_size = p.cross_size;
+  };
+  if (const auto prospect = Instance::get().prospect()) {
+    fill(*prospect);
+    place.rank = prospect->size - 1;
+    place.homogeneous = 0;
+    return place;
   }
   const auto runtime = Instance::get().runtime();
-  const Topology& t = runtime->topology();
-  return {sizeof(hvd_topology), t.rank,       t.size,       t.local_rank,
-          t.local_size,         t.cross_rank, t.cross_size, t.homogeneous ? 1 : 0};
+  const Topology& topology = runtime->topology();
+  fill(topology);
+  place.rank = topology.rank;
+  place.homogeneous = topology.homogeneous ? 1 : 0;
+  place.local_cpus = topology.local_cpus;
+  return place;
 }
 
 // ---- Callbacks of hvd_work_on_done()
@@ -399,6 +418,29 @@ hvd_status hvd_run(const hvd_call* call, int64_t timeout_us, hvd_work** work) {
     Operation& same = *operation;
     if (work != nullptr) *work = to_pointer(std::move(operation));
     check_end(same);
+  });
+}
+
+hvd_status hvd_run_all(const hvd_call* calls, size_t count, int64_t timeout_us, hvd_work** works) {
+  return guarded([&] {
+    refuse_in_callback("hvd_run_all");
+    if (count > 0) required(calls, "calls");
+    if (works != nullptr) std::fill_n(works, count, nullptr);
+    if (works == nullptr && timeout_us >= 0) throw InvalidArgument("works is NULL, but the operations may go on");
+    const auto runtime = Instance::get().runtime();
+    std::deque<CallersCall> callers;  // which the calls refer to
+    std::vector<Call> all;
+    for (std::size_t i = 0; i < count; ++i) {  // of an older hvd.h they are shorter
+      const auto* call = reinterpret_cast<const std::byte*>(calls) + i * calls->struct_size;
+      all.push_back(callers.emplace_back(reinterpret_cast<const hvd_call*>(call)));
+    }
+    std::vector<CallerReference> operations = runtime->run_all(all, deadline_in(timeout_us));
+    Status first;
+    for (const CallerReference& operation : operations) {
+      if (first.ok()) first = end_of(*operation);
+    }
+    for (std::size_t i = 0; works != nullptr && i < count; ++i) works[i] = to_pointer(std::move(operations[i]));
+    if (!first.ok()) throw Error(first);
   });
 }
 

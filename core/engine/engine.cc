@@ -96,30 +96,38 @@ void Engine::run_thread() {
   }
 }
 
-Status Engine::run(EngineReference& operation, MutexLock& submitting, Deadline deadline) {
+Status Engine::run(std::span<BegunOperation> begun, MutexLock& submitting, Deadline deadline) {
   if (driver_.try_lock()) {
     const MutexLock driver(driver_, std::adopt_lock);
-    if (!ended_) drive_until_done(operation, submitting, deadline);
+    if (!ended_) drive_until_done(begun, submitting, deadline);
   }
-  return operation ? submit(operation) : Status();
+  for (BegunOperation& operation : begun) {
+    if (!operation.engine) continue;
+    if (Status status = submit(operation.engine); !status.ok()) return status;
+  }
+  return {};
 }
 
-void Engine::drive_until_done(EngineReference& operation, MutexLock& submitting, Deadline deadline) {
+void Engine::drive_until_done(std::span<BegunOperation> begun, MutexLock& submitting, Deadline deadline) {
   const DefaultFloatingPoint floating_point;
-  Completion& completion = operation->completion;  // the caller holds a reference
-  completion.set_awaited();
+  for (BegunOperation& operation : begun) operation.caller->completion.set_awaited();
   context_.caller_drives = true;
-  awaited_ = &completion;
   drive([&]() REQUIRES(driver_) NO_THREAD_SAFETY_ANALYSIS {  // which does not see that `submitting` is locked
     take_operations();
-    context_.recorder.submitted(*operation);
-    Operation& inserted = negotiated_.insert(std::move(operation));
+    filed_.clear();
+    for (BegunOperation& operation : begun) {
+      context_.recorder.submitted(*operation.engine);
+      filed_.push_back(&negotiated_.insert(std::move(operation.engine)));
+    }
     submitting.unlock();
-    negotiated_.file({&inserted});
-    while (!ended_ && !completion.done() && Clock::now() < deadline) {
-      const auto pause = run_iteration();
-      if (!pause || completion.done()) continue;
-      parts().channel.wait(pause->heard, std::min(pause->deadline, deadline), &caller_wait_);
+    negotiated_.file(filed_);
+    for (const BegunOperation& operation : begun) {
+      awaited_ = &operation.caller->completion;
+      while (!ended_ && !awaited_->done() && Clock::now() < deadline) {
+        const auto pause = run_iteration();
+        if (!pause || awaited_->done()) continue;
+        parts().channel.wait(pause->heard, std::min(pause->deadline, deadline), &caller_wait_);
+      }
     }
   });
   context_.caller_drives = false;
@@ -127,8 +135,10 @@ void Engine::drive_until_done(EngineReference& operation, MutexLock& submitting,
   // The engine thread may have gone to sleep when nothing was pending: from now on it must be notified of each
   // operation again, and of what is left.
   wake_at_.store(1, std::memory_order_seq_cst);
-  const bool on_device = completion.done() && completion.on_device != nullptr;  // must be watched
-  if (!context_.pending.empty() || queue_.size() > 0 || on_device) parts().channel.wake();
+  const auto to_watch = [](const BegunOperation& operation) {
+    return operation.caller->completion.done() && operation.caller->completion.on_device != nullptr;
+  };
+  if (!context_.pending.empty() || queue_.size() > 0 || std::ranges::any_of(begun, to_watch)) parts().channel.wake();
 }
 
 bool Engine::run(const Call& call) {

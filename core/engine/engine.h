@@ -11,6 +11,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -31,10 +32,10 @@ class Engine {
   // Any thread, one at a time (Communicator::submitting_). If the run has ended, returns the reason.
   Status submit(EngineReference& operation);
 
-  // submit() for a caller that waits: if no other thread drives, performs the operation on this one, with whatever else
-  // becomes ready meanwhile, and returns when it is done, or soon after the deadline. Then it has unlocked
-  // `submitting`, the caller's lock that orders submissions, as soon as this operation had its place in the order.
-  Status run(EngineReference& operation, MutexLock& submitting, Deadline deadline);
+  // submit() for a caller that waits: if no other thread drives, performs the operations on this one, with whatever
+  // else becomes ready meanwhile, and returns when they are done, or soon after the deadline. Then it has unlocked
+  // `submitting`, the caller's lock that orders submissions, as soon as they had their places in the order.
+  Status run(std::span<BegunOperation> begun, MutexLock& submitting, Deadline deadline);
 
   // Any thread: performs the call on the caller's memory without an operation, if the locked schedule expects exactly
   // this next; else false. Nothing is allocated or looked up: costs a few tens of nanoseconds in addition to the
@@ -63,7 +64,7 @@ class Engine {
 
   void run_thread();
   bool drive(const auto& body) REQUIRES(driver_) NO_THREAD_SAFETY_ANALYSIS;
-  void drive_until_done(EngineReference& operation, MutexLock& submitting, Deadline deadline) REQUIRES(driver_);
+  void drive_until_done(std::span<BegunOperation> begun, MutexLock& submitting, Deadline deadline) REQUIRES(driver_);
   std::optional<Pause> run_iteration() REQUIRES(driver_);
   bool ends() REQUIRES(driver_);
   bool may_pause() REQUIRES(driver_);
@@ -85,7 +86,7 @@ class Engine {
 
   OperationQueue queue_;
   std::vector<EngineReference> taken_ GUARDED_BY(driver_);  // operations taken from the queue
-  std::vector<Operation*> filed_ GUARDED_BY(driver_);       // the same, once pending
+  std::vector<Operation*> filed_ GUARDED_BY(driver_);       // those that become pending
   // The number of operations in the queue that ends the pause; 0: it has been ended already.
   std::atomic<std::size_t> wake_at_{1};
   std::atomic<bool> leaving_{false};

@@ -125,13 +125,33 @@ CallerReference Communicator::submit_and_wait(const Call& call, Deadline deadlin
       if (!operations_.is_taken(name)) named.name = name;
     }
     BegunOperation begun = begin(named);
-    operation = std::move(begun.caller);
     started = Clock::now();
-    if (Status status = engine_->run(begun.engine, submitting, deadline); !status.ok()) throw Error(status);
+    if (Status status = engine_->run({&begun, 1}, submitting, deadline); !status.ok()) throw Error(status);
+    operation = std::move(begun.caller);
   }
   operation->completion.wait_until_over(deadline);
   metrics_->exposed_time.add(Clock::now() - started);
   return operation;
+}
+
+std::vector<CallerReference> Communicator::run_all(std::span<const Call> calls, Deadline deadline) {
+  std::vector<BegunOperation> begun;
+  begun.reserve(calls.size());
+  TimePoint started;
+  {
+    MutexLock submitting(submitting_);
+    for (const Call& call : calls) begun.push_back(begin(call));
+    started = Clock::now();
+    if (Status status = engine_->run(begun, submitting, deadline); !status.ok()) throw Error(status);
+  }
+  std::vector<CallerReference> operations;
+  operations.reserve(begun.size());
+  for (BegunOperation& operation : begun) {
+    operation.caller->completion.wait_until_over(deadline);
+    operations.push_back(std::move(operation.caller));
+  }
+  metrics_->exposed_time.add(Clock::now() - started);
+  return operations;
 }
 
 BegunOperation Communicator::begin(const Call& call) {

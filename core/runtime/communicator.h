@@ -7,7 +7,9 @@
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "core/base/abort_flag.h"
 #include "core/base/log.h"
@@ -85,6 +87,8 @@ class Communicator {
   CallerReference run(const Call& call, Deadline deadline) {
     return engine_->run(call) ? nullptr : submit_and_wait(call, deadline);
   }
+  // run() for several operations, which are handed over in one go; each has a reference in the result.
+  std::vector<CallerReference> run_all(std::span<const Call> calls, Deadline deadline);
 
   // Whether an operation of this rank is in flight. Any thread.
   bool any_in_flight() const { return operations_.any(); }

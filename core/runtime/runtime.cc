@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "core/base/error.h"
@@ -83,6 +84,19 @@ CallerReference Runtime::submit(const Call& call) {
 CallerReference Runtime::run_in_set(const Call& call, Deadline deadline) {
   const ProcessSets::Entry target = sets_->find_local(call.process_set);
   return target.communicator->run(in_numbering_of(*target.set, call), deadline);
+}
+
+std::vector<CallerReference> Runtime::run_all(std::span<const Call> calls, Deadline deadline) {
+  if (calls.empty()) return {};
+  const std::int32_t number = calls.front().process_set;
+  if (std::ranges::any_of(calls, [&](const Call& call) { return call.process_set != number; })) {
+    throw InvalidArgument("operations that are started together must be in one process set");
+  }
+  if (number == kGlobalProcessSet) return global_->run_all(calls, deadline);
+  const ProcessSets::Entry target = sets_->find_local(number);
+  std::vector<Call> renumbered;
+  for (const Call& call : calls) renumbered.push_back(in_numbering_of(*target.set, call));
+  return target.communicator->run_all(renumbered, deadline);
 }
 
 CallerReference Runtime::send(const Message& message) {

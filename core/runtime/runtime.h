@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,6 +66,8 @@ class Runtime {
   CallerReference run(const Call& call, Deadline deadline) {
     return call.process_set == kGlobalProcessSet ? global_->run(call, deadline) : run_in_set(call, deadline);
   }
+  // Throws InvalidArgument also if the calls are not all for one process set.
+  std::vector<CallerReference> run_all(std::span<const Call> calls, Deadline deadline);
 
   // Messages between two ranks (core/execution/channel.h): to `message.peer`, or from it, or from any rank. Independent
   // of the operations of all ranks. The job's end ends them; messages that have arrived before may still be received.

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 import hvd.torch as hvd
+from hvd import _native
+from hvd.torch import gradients
 
 pytestmark = pytest.mark.ranks
 
@@ -110,6 +112,45 @@ def test_modes_of_optimizers(mode, options):
                 optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
 
     assert_same_training(train, make_optimizer=MODES[mode], **options)
+
+
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_gradients_are_collected_or_not_as_each_rank_likes(options, monkeypatch):
+    steps = iter(range(100))
+    monkeypatch.setattr(gradients, "_computes_on_all_cores", lambda: (next(steps) + hvd.rank()) % 3 != 0)
+    runs = []
+    run_all = _native.run_all
+    monkeypatch.setattr(_native, "run_all", lambda calls: runs.append(len(calls)) or run_all(calls))
+
+    def train(model, optimizer, of_all):
+        for step in range(6):
+            optimizer.zero_grad()
+            loss_of(model, step, of_all).backward()
+            optimizer.step()
+
+    assert_same_training(train, **options)
+    groups = options.get("num_groups", options.get("groups"))
+    assert runs == [groups or 4] * (4 if hvd.size() > 1 else 0)  # what has been collected is handed over in one call
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_optimizers_of_one_backward_pass(collects, monkeypatch):
+    """The ranks reach the gradients of the two in different orders."""
+    monkeypatch.setattr(gradients, "_computes_on_all_cores", lambda: collects)
+    models = [make_model(), make_model()]
+    optimizers = [hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters()) for model in models]
+    for step in range(3):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        losses = [loss_of(model, step, False) for model in models]
+        order = losses if hvd.rank() % 2 == 0 else losses[::-1]
+        (order[0] + 0.5 * order[1]).backward() if hvd.rank() % 2 == 0 else (0.5 * order[0] + order[1]).backward()
+        for model in models:
+            assert (
+                len({repr(found) for found in hvd.allgather_object([p.grad.tolist() for p in model.parameters()])}) == 1
+            )
+        for optimizer in optimizers:
+            optimizer.step()
 
 
 @pytest.mark.parametrize("options", [*VARIANTS, {"wait_in_backward": False}], ids=str)

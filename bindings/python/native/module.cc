@@ -119,6 +119,7 @@ void define_process(py::module_& m) {
   m.def("cross_rank", [] { return topology().cross_rank; });
   m.def("cross_size", [] { return topology().cross_size; });
   m.def("is_homogeneous", [] { return topology().homogeneous != 0; });
+  m.def("local_cpus", [] { return topology().local_cpus; });
   m.def("algorithm_table", algorithm_table);
   m.def("gpu_libraries", gpu_libraries);
   m.def("metrics", metrics);
@@ -156,6 +157,7 @@ void define_operations(py::module_& m) {
       py::arg("spec"), py::arg("inputs"), py::arg("outputs"), py::arg("owners"), py::arg("stream") = 0);
   m.def("run", Work::run, py::arg("spec"), py::arg("inputs"), py::arg("outputs"), py::arg("owners"),
         py::arg("stream") = 0);
+  m.def("run_all", Work::run_all, py::arg("calls"));
   m.def("send", start_message<hvd_send>);
   m.def("receive", start_message<hvd_receive>);
 }

@@ -188,6 +188,35 @@ void Work::run(const OperationSpec& spec, py::handle inputs, py::handle outputs,
   if (status != HVD_OK) held.wait(std::nullopt);
 }
 
+std::vector<std::unique_ptr<Work>> Work::run_all(const py::sequence& calls) {
+  refuse_in_forked_child();
+  release_finished_works();
+  const std::size_t count = calls.size();
+  std::vector<std::vector<hvd_tensor>> tensors(count);
+  std::vector<hvd_call> all;
+  std::vector<py::object> owners;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto call = calls[i].cast<py::tuple>();
+    all.push_back(call[0].cast<const OperationSpec&>().call_on(tensors[i], call[1], call[2], 0));
+    owners.push_back(call[3]);
+  }
+  std::vector<hvd_work*> works(count);
+  hvd_status status = HVD_OK;
+  {
+    GilRelease released;
+    status = hvd_run_all(all.data(), count, kSliceUs, works.data());
+  }
+  std::vector<std::unique_ptr<Work>> started;
+  if (count == 0 || works.front() == nullptr) {
+    check(status);
+    return started;
+  }
+  for (std::size_t i = 0; i < count; ++i) started.emplace_back(new Work(works[i], HVD_CPU, std::move(owners[i])));
+  if (status == HVD_OK) return started;
+  for (const auto& work : started) work->wait_until_over();
+  return started;
+}
+
 Work::~Work() {
   if (work_ == nullptr) return;
   // In a forked child the runtime's locks are in an unknown state; its copy of the work is not released.
@@ -205,6 +234,14 @@ bool Work::poll() const {
 
 bool Work::wait(std::optional<double> timeout_seconds) {
   return wait_in_slices(timeout_seconds, [this](std::int64_t timeout_us) { return hvd_work_wait(work_, timeout_us); });
+}
+
+void Work::wait_until_over() const {
+  while (hvd_work_poll(work_) == 0) {
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    const GilRelease released;
+    static_cast<void>(hvd_work_wait(work_, kSliceUs));
+  }
 }
 
 void Work::wait_on_stream(Address stream) {

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -62,6 +63,9 @@ class Work {
   // path of synchronous calls: creates no Python object for the operation.
   static void run(const OperationSpec& spec, pybind11::handle inputs, pybind11::handle outputs, pybind11::object owners,
                   Address stream);
+  // Starts operations that have outputs, on the CPU, all at once, and waits until all have ended. Each call is a tuple
+  // of run()'s arguments. Throws only if a call is wrong; each Work has its own outcome.
+  static std::vector<std::unique_ptr<Work>> run_all(const pybind11::sequence& calls);
   ~Work();
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
@@ -90,6 +94,8 @@ class Work {
  private:
   Work(hvd_work* work, int device, pybind11::object owners)
       : work_(work), device_(device), owners_(std::move(owners)) {}
+  // Returns when the operation has ended, with whatever outcome; throws KeyboardInterrupt.
+  void wait_until_over() const;
   bool wait_in_slices(std::optional<double> timeout_seconds,
                       const std::function<hvd_status(std::int64_t timeout_us)>& wait_for);
 

@@ -69,6 +69,7 @@ TEST_CASE("before init and after shutdown every call says so") {
     CHECK(hvd_is_initialized() == 1);
     CHECK(hvd_get_topology(&topology) == HVD_OK);
     CHECK((topology.rank == 0 && topology.size == 1 && topology.local_size == 1 && topology.homogeneous == 1));
+    CHECK(topology.local_cpus > 0);
   }
   CHECK(hvd_is_initialized() == 0);
 }
@@ -120,6 +121,39 @@ TEST_CASE("null pointers and foreign structures are refused") {
   tensor.dimensions = 1000;
   CHECK(hvd_submit(&call, &work) == HVD_INVALID_ARGUMENT);
   CHECK(work == nullptr);
+}
+
+TEST_CASE("several operations are run at once, or none") {
+  const Job job;
+  std::vector<float> first = {1, 2}, last = {3};
+  const hvd_tensor tensors[] = {tensor_of(first), tensor_of(last)};
+  hvd_call calls[] = {HVD_CALL_INIT, HVD_CALL_INIT};
+  for (int i = 0; i < 2; ++i) {
+    calls[i].count = 1;
+    calls[i].inputs = calls[i].outputs = &tensors[i];
+    calls[i].prescale = 2;
+  }
+  hvd_work* works[2] = {};
+  CHECK(hvd_run_all(calls, 2, 60'000'000, works) == HVD_OK);
+  CHECK((first == std::vector<float>{2, 4} && last == std::vector<float>{6}));
+  for (hvd_work* work : works) {
+    CHECK(hvd_work_wait(work, 0) == HVD_OK);
+    hvd_work_free(work);
+  }
+  CHECK(hvd_run_all(calls, 2, -1, nullptr) == HVD_OK);
+  CHECK(last == std::vector<float>{12});
+  CHECK(hvd_run_all(nullptr, 0, -1, nullptr) == HVD_OK);
+
+  CHECK(hvd_run_all(nullptr, 1, -1, nullptr) == HVD_INVALID_ARGUMENT);
+  CHECK(hvd_run_all(calls, 2, 0, nullptr) == HVD_INVALID_ARGUMENT);
+  CHECK(last_error_says("works is NULL"));
+  calls[1].reduce_op = -1;
+  CHECK(hvd_run_all(calls, 2, -1, works) == HVD_INVALID_ARGUMENT);
+  CHECK((works[0] == nullptr && works[1] == nullptr));
+  calls[0].struct_size = 0;
+  CHECK(hvd_run_all(calls, 2, -1, works) == HVD_INVALID_ARGUMENT);
+  CHECK(last_error_says("struct_size"));
+  CHECK((first == std::vector<float>{4, 8}));
 }
 
 TEST_CASE("an allreduce of a job of one scales its tensor") {

@@ -143,6 +143,58 @@ TEST_CASE("wrong calls are refused at once and change nothing") {
   }));
 }
 
+TEST_CASE("of operations that are handed over at once each has its own end") {
+  const Layout layout = GENERATE(from_range(kLayouts));
+  INFO(layout.name());
+  REQUIRE_NOTHROW(run_ranks({layout, {}}, [](Runtime& runtime) {
+    const bool odd_one = runtime.topology().rank == runtime.topology().size - 1;
+    const auto sum = static_cast<float>(runtime.topology().size);
+    for (int round = 0; round < 3; ++round) {
+      Vector first(5), wrong(odd_one ? 4 : 3), last(7);
+      const CallArguments arguments[] = {allreduce_of(first, "first"), allreduce_of(wrong, "wrong"),
+                                         allreduce_of(last, "last")};
+      const std::vector<Call> calls(std::begin(arguments), std::end(arguments));
+      const auto operations = runtime.run_all(calls, deadline_after(60s));
+      const std::vector<StatusCode> expected{StatusCode::ok, StatusCode::mismatch, StatusCode::ok};
+      for (std::size_t i = 0; i < calls.size(); ++i) {
+        require(operations[i]->poll(), "not done");
+        require_status(operations[i]->completion.outcome(), expected[i], {});
+      }
+      require(first.data[4] == sum && last.data[6] == sum, "wrong sums");
+    }
+  }));
+}
+
+TEST_CASE("of operations that are handed over at once none is started if one is refused") {
+  REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [](Runtime& runtime) {
+    Vector one(3), other(3);
+    const auto refused = [&](const std::vector<Call>& calls) {
+      try {
+        runtime.run_all(calls, deadline_after(60s));
+        return false;
+      } catch (const InvalidArgument&) {
+        return true;
+      }
+    };
+    const CallArguments first = allreduce_of(one, "x"), again = allreduce_of(other, "x");
+    require(refused({first, again}), "a name twice");
+    Call elsewhere = again;
+    elsewhere.process_set = 7;
+    require(refused({first, elsewhere}), "two process sets");
+    require(one.data[0] == 1, "started");
+    perform(runtime, allreduce_of(one, "x"));  // the name is free
+    require(one.data[0] == 2, "wrong sum");
+    if (runtime.topology().rank == 0) {
+      const auto late = runtime.run_all(std::vector<Call>{allreduce_of(other, "late")}, deadline_after(20ms));
+      require(!late.front()->poll(), "done without the other rank");
+      require(late.front()->wait(deadline_after(60s)), "not done");
+    } else {
+      std::this_thread::sleep_for(40ms);
+      perform(runtime, allreduce_of(other, "late"));
+    }
+  }));
+}
+
 TEST_CASE("a name is in flight until the operation has ended, whether or not the caller has looked") {
   REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [](Runtime& runtime) {
     Vector a(4), b(4);

@@ -58,6 +58,16 @@ class Step {
     }
   }
 
+  // As submit() and finish(), handed over at once.
+  void run_all(const std::vector<std::size_t>& tensors) {
+    std::vector<CallArguments> arguments;
+    for (const std::size_t tensor : tensors) arguments.push_back(call(tensor));
+    const std::vector<Call> calls(arguments.begin(), arguments.end());
+    auto operations = runtime_.run_all(calls, deadline_after(60s));
+    for (std::size_t i = 0; i < tensors.size(); ++i) handles_.emplace_back(tensors[i], std::move(operations[i]));
+    finish();
+  }
+
   void run() {
     for (std::size_t tensor = 0; tensor < tensors_.size(); ++tensor) submit(tensor);
     finish();
@@ -459,6 +469,23 @@ TEST_CASE("a call may be performed on its caller's thread") {
   }));
 }
 
+TEST_CASE("operations that are handed over at once are performed on their caller's thread") {
+  const int ranks = GENERATE(1, 2);
+  Locking lock_all(ranks);
+  REQUIRE_NOTHROW(run_ranks(on_any_hosts(ranks), [&](Runtime& runtime) {
+    Step step(runtime);
+    lock_all(runtime, step);
+    std::vector<std::size_t> order{0, 1, 2, 3, 4};
+    std::mt19937 random(static_cast<unsigned>(runtime.topology().rank));
+    for (int i = 0; i < 200; ++i) {
+      std::shuffle(order.begin(), order.end(), random);
+      step.run_all(order);
+    }
+    require(runtime.metrics().locked_buckets.value() >= 200, "not locked");
+    require(runtime.run_all({}, deadline_after(60s)).empty(), "operations out of nothing");
+  }));
+}
+
 TEST_CASE("a direct call that the backend finds impossible ends alone, and the job goes on") {
   const bool by_mismatch = GENERATE(false, true);
   RunOptions options = on_any_hosts(GENERATE(1, 2));
@@ -554,11 +581,15 @@ TEST_CASE("a program that does as it likes gets the right results") {
       if (chance(own, 4)) std::shuffle(tensors.begin(), tensors.end(), own);
       const bool waits = chance(own, 10);
       if (chance(own, 200)) std::this_thread::sleep_for(2ms);
-      for (const std::size_t tensor : tensors) {
-        step.submit(tensor);
-        if (waits && chance(own, 100)) std::this_thread::sleep_for(100us);
+      if (chance(own, 3)) {
+        step.run_all(tensors);
+      } else {
+        for (const std::size_t tensor : tensors) {
+          step.submit(tensor);
+          if (waits && chance(own, 100)) std::this_thread::sleep_for(100us);
+        }
+        step.finish();
       }
-      step.finish();
       std::sort(tensors.begin(), tensors.end());
     }
   }));

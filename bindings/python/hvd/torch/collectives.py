@@ -24,6 +24,7 @@ Common to all of them:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.compiler import is_compiling
@@ -50,7 +51,8 @@ from hvd.torch.tensors import (
     wait_for,
 )
 
-_Call = tuple[OperationSpec, tuple[int], tuple[int], object, int]  # as submit() and run() take it
+# As submit() and run() take it.
+Call = tuple[OperationSpec, Sequence[int], Any, object, int]
 
 
 def _prepare(
@@ -64,7 +66,7 @@ def _prepare(
     root_rank: int = 0,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-) -> tuple[_Call, torch.Tensor]:
+) -> tuple[Call, torch.Tensor]:
     """The arguments of submit() and run(), and the tensor that will hold the result: see delivered()."""
     sent, address, description = describe(tensor, collective, op)
     device, stream = place_of(sent)
@@ -89,6 +91,21 @@ def _prepare(
     return (spec, addresses, (output.data_ptr(),), (sent, output), stream), output
 
 
+def allreduce_call(
+    tensor: torch.Tensor,
+    in_place: bool,
+    name: str | None,
+    op: int,
+    prescale_factor: float,
+    postscale_factor: float,
+    process_set: ProcessSet,
+) -> tuple[Call, torch.Tensor]:
+    """The arguments of submit() and run(), and the tensor that will hold the result."""
+    return _prepare(
+        _native.ALLREDUCE, "allreduce", name, tensor, in_place, process_set, op, 0, prescale_factor, postscale_factor
+    )
+
+
 def start_allreduce(
     tensor: torch.Tensor,
     in_place: bool,
@@ -99,9 +116,7 @@ def start_allreduce(
     process_set: ProcessSet,
 ) -> tuple[_native.Work, torch.Tensor]:
     """The operation, and the tensor that will hold its result."""
-    call, output = _prepare(
-        _native.ALLREDUCE, "allreduce", name, tensor, in_place, process_set, op, 0, prescale_factor, postscale_factor
-    )
+    call, output = allreduce_call(tensor, in_place, name, op, prescale_factor, postscale_factor, process_set)
     return _native.submit(*call), output
 
 
@@ -123,7 +138,7 @@ def run_allreduce(
     return delivered(output, tensor, in_place)
 
 
-def start_grouped_allreduce(
+def grouped_allreduce_call(
     tensors: Sequence[torch.Tensor],
     in_place: bool,
     name: str | None,
@@ -131,8 +146,8 @@ def start_grouped_allreduce(
     prescale_factor: float,
     postscale_factor: float,
     process_set: ProcessSet,
-) -> tuple[_native.Work, list[torch.Tensor]]:
-    """As start_allreduce, for several tensors that become ready as one."""
+) -> tuple[Call, list[torch.Tensor]]:
+    """As allreduce_call, for several tensors that become ready as one."""
     described = _described(tensors, _native.ALLREDUCE, op)
     sent = outputs = described[0]
     if in_place:
@@ -143,8 +158,23 @@ def start_grouped_allreduce(
     else:
         outputs = [kept if kept is not tensor else torch.empty_like(kept) for kept, tensor in zip(sent, tensors)]
     factors = prescale_factor, postscale_factor
-    work = _submit_group(_native.ALLREDUCE, "grouped_allreduce", name, process_set, described, outputs, op, *factors)
-    return work, outputs
+    return _group_call(
+        _native.ALLREDUCE, "grouped_allreduce", name, process_set, described, outputs, op, *factors
+    ), outputs
+
+
+def start_grouped_allreduce(
+    tensors: Sequence[torch.Tensor],
+    in_place: bool,
+    name: str | None,
+    op: int,
+    prescale_factor: float,
+    postscale_factor: float,
+    process_set: ProcessSet,
+) -> tuple[_native.Work, list[torch.Tensor]]:
+    """As start_allreduce, for several tensors that become ready as one."""
+    call, outputs = grouped_allreduce_call(tensors, in_place, name, op, prescale_factor, postscale_factor, process_set)
+    return _native.submit(*call), outputs
 
 
 _Described = tuple[list[torch.Tensor], list[int], tuple[Description, ...]]  # to send, their addresses, descriptions
@@ -156,7 +186,7 @@ def _described(tensors: Sequence[torch.Tensor], collective: int, op: int) -> _De
     return sent, addresses, tuple([description for _, _, description in described])
 
 
-def _submit_group(
+def _group_call(
     collective: int,
     function: str,
     name: str | None,
@@ -166,15 +196,15 @@ def _submit_group(
     op: int,
     prescale_factor: float,
     postscale_factor: float,
-) -> _native.Work:
+) -> Call:
     sent, addresses, descriptions = described
     device, stream = place_of(sent[0]) if sent else CPU_PLACE
     number = set_id(process_set)
     factors = prescale_factor, postscale_factor
     spec = find_spec(collective, function, name, number, descriptions, op, 0, *factors, device)
     if outputs is None or outputs is sent:
-        return _native.submit(spec, addresses, None if outputs is None else addresses, sent, stream)
-    return _native.submit(spec, addresses, [output.data_ptr() for output in outputs], (sent, outputs), stream)
+        return spec, addresses, None if outputs is None else addresses, sent, stream
+    return spec, addresses, [output.data_ptr() for output in outputs], (sent, outputs), stream
 
 
 def start_broadcast(
@@ -327,7 +357,7 @@ def start_group(
         _require_rows(tensor)
     described = _described(tensors, collective, op)
     factors = prescale_factor, postscale_factor
-    return _submit_group(collective, function, name, process_set, described, None, op, *factors)
+    return _native.submit(*_group_call(collective, function, name, process_set, described, None, op, *factors))
 
 
 def allgather_async(tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set) -> int:

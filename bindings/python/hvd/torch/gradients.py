@@ -6,26 +6,57 @@ A backward pass ends when the gradients that it has submitted are back, as in Py
 whatever reads gradients between the pass and the step (clipping, GradScaler) reads reduced ones. What the last pass of
 a step did not reach it submits as well, so that no rank waits for another's step. Where a further pass reaches it after
 all (a loss for each part of a model), it is reduced again, and from then on waited for.
+
+Where the backward passes keep all cores of the only host busy, a reduction beside them would take their time and gain
+nothing: gradients are then collected, and handed over in one call at the end of the pass, on the thread that waits.
+Each rank may decide that for itself.
 """
 
 from __future__ import annotations
 
+import threading
 import weakref
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Callable
 
 import torch
 
-from hvd import _native
+from hvd import _native, basics
 from hvd.exceptions import HorovodInternalError
 from hvd.process_set import ProcessSet
-from hvd.torch.collectives import start_allreduce, start_grouped_allreduce
+from hvd.torch.collectives import Call, allreduce_call, grouped_allreduce_call
 from hvd.torch.compression import Compressor
 from hvd.torch.memory import bucket_views
 from hvd.torch.sparse import start_sparse_allreduce
 from hvd.torch.tensors import delivered, wait_for
 
 PutBack = Callable[[], None]
+
+
+class _CollectingReducers(threading.local):
+    """Those that have collected gradients in this thread's backward pass. All of them hand over together: two reducers
+    of one pass that waited one after the other could wait for another rank that does it the other way round."""
+
+    def __init__(self) -> None:
+        self.reducers: dict[GradientReducer, None] = {}
+
+    def hand_over(self) -> None:
+        """Submits what has been collected, and returns when it has ended."""
+        reducers, self.reducers = self.reducers, {}
+        taken = [(reducer, *collected) for reducer in reducers for collected in reducer.take_collected()]
+        if taken:
+            works = _native.run_all([call for _, call, _ in taken])
+            for (reducer, _, put_back), work in zip(taken, works):
+                reducer.add_started(work, put_back)
+
+
+_collecting = _CollectingReducers()
+
+
+def _computes_on_all_cores() -> bool:
+    """Whether this host is the only one, and the computation of its ranks keeps all of its cores busy."""
+    ranks = basics.local_size()
+    return ranks == basics.size() and ranks * torch.get_num_threads() >= _native.local_cpus()
 
 
 class GradientReducer:
@@ -67,6 +98,8 @@ class GradientReducer:
         self._travels_dense: set[torch.nn.Parameter] = set()
         self._as_bucket_view = as_bucket_view
         self._views: dict[torch.nn.Parameter, torch.Tensor] = {}
+        self._collects = False  # in this step
+        self._collected: list[list[torch.nn.Parameter]] = []  # those that travel together
         self._started: list[tuple[_native.Work, PutBack]] = []
         self._ready: set[torch.nn.Parameter] = set()  # submitted, or waiting for their groups
         self._returned: dict[torch.nn.Parameter, weakref.ref[torch.Tensor]] = {}  # the gradients put back
@@ -103,12 +136,13 @@ class GradientReducer:
     def under_way(self) -> bool:
         """Whether there are gradients that were submitted, wait for their group or for further passes, and are not
         back yet."""
-        if self._started or len(self._returned) < len(self._ready):
+        if self._collected or self._started or len(self._returned) < len(self._ready):
             return True
         return any(0 < left < self._passes for left in self._passes_left.values())
 
     def forget(self) -> None:
         """Begins anew, whatever has been done for the next step."""
+        self._collected.clear()
         self._started.clear()
         self._ready.clear()
         self._returned.clear()
@@ -130,7 +164,8 @@ class GradientReducer:
         self._passes_left[parameter] -= 1
         if self._passes_left[parameter] == 0:
             self._submit(parameter)
-            if self._started and self._waits_in_backward and not self._end_is_queued:
+            under_way = self._collected or self._started
+            if under_way and self._waits_in_backward and not self._end_is_queued:
                 self._end_is_queued = True
                 torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)
 
@@ -157,7 +192,8 @@ class GradientReducer:
             if untouched and parameter.requires_grad and parameter not in self._late:
                 self._given_up.add(parameter)
                 self._submit(parameter)
-        self._wait()
+        # After the ends of other reducers: what they have collected is handed over then, too.
+        torch.autograd.Variable._execution_engine.queue_callback(self._wait)
 
     def finish(self) -> None:
         """Submits what no backward pass has reached (other ranks' may have), and waits until all gradients are back."""
@@ -173,6 +209,7 @@ class GradientReducer:
         """Until all that was submitted has ended, also where something has failed: names are free again then."""
         failure: HorovodInternalError | None = None
         try:
+            _collecting.hand_over()
             for work, put_back in self._started:
                 try:
                     wait_for(work)
@@ -187,42 +224,64 @@ class GradientReducer:
         self._started.clear()
 
     def _submit(self, parameter: torch.nn.Parameter) -> None:
+        if not self._ready:
+            self._collects = self._waits_in_backward and parameter.is_cpu and _computes_on_all_cores()
         self._ready.add(parameter)
-        group = self._groups.get(parameter)
-        if group is None:
-            self._submit_one(parameter)
-        elif all(member in self._ready or not member.requires_grad for member in group):
-            members = [member for member in group if member in self._ready]
-            dense = [member for member in members if not self._is_sparse(member)]
-            for member in members:
-                if self._is_sparse(member):
-                    self._submit_one(member)
-            if dense:
-                self._submit_group(dense)
+        group = self._groups.get(parameter, (parameter,))
+        if not all(member in self._ready or not member.requires_grad for member in group):
+            return
+        ready = [member for member in group if member in self._ready]
+        if self._collects:
+            self._collected.append(ready)
+            _collecting.reducers[self] = None
+        else:
+            for call, put_back in self._calls(ready):
+                self.add_started(_native.submit(*call), put_back)
+
+    def take_collected(self) -> list[tuple[Call, PutBack]]:
+        """The operations of what has been collected. They are prepared here, in one loop: beside the computation of the
+        backward pass, nothing that preparing needs would be in the core's caches."""
+        collected, self._collected = self._collected, []
+        return [prepared for parameters in collected for prepared in self._calls(parameters)]
+
+    def add_started(self, work: _native.Work, put_back: PutBack) -> None:
+        self._started.append((work, put_back))
+
+    def _calls(self, parameters: Sequence[torch.nn.Parameter]) -> Iterator[tuple[Call, PutBack]]:
+        """The operations for gradients that travel together. Those that travel as sparse ones are submitted here."""
+        dense = []
+        for parameter in parameters:
+            if not self._is_sparse(parameter):
+                dense.append(parameter)
+            elif parameter in self._travels_dense:
+                yield self._call(parameter)
+            else:
+                self._submit_sparse(parameter)
+        if len(dense) == 1:
+            yield self._call(dense[0])
+        elif dense:
+            yield self._group_call(dense)
 
     def _is_sparse(self, parameter: torch.nn.Parameter) -> bool:
         if self._sparse_as_dense:
             return False
         return parameter in self._sparse_dimensions or (parameter.grad is not None and parameter.grad.is_sparse)
 
-    def _submit_one(self, parameter: torch.nn.Parameter) -> None:
-        if self._is_sparse(parameter) and parameter not in self._travels_dense:
-            self._submit_sparse(parameter)
-            return
+    def _call(self, parameter: torch.nn.Parameter) -> tuple[Call, PutBack]:
         tensor, context = self._compression.compress(self._dense_gradient(parameter))
-        work, received = start_allreduce(tensor, True, self._names[parameter], *self._arguments)
-        self._started.append((work, lambda: self._put_back(parameter, delivered(received, tensor, True), context)))
+        call, received = allreduce_call(tensor, True, self._names[parameter], *self._arguments)
+        return call, lambda: self._put_back(parameter, delivered(received, tensor, True), context)
 
-    def _submit_group(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+    def _group_call(self, parameters: Sequence[torch.nn.Parameter]) -> tuple[Call, PutBack]:
         compressed = [self._compression.compress(self._dense_gradient(parameter)) for parameter in parameters]
         tensors = [tensor for tensor, _ in compressed]
-        work, received = start_grouped_allreduce(tensors, True, self._names[parameters[0]], *self._arguments)
+        call, received = grouped_allreduce_call(tensors, True, self._names[parameters[0]], *self._arguments)
 
         def put_back() -> None:
             for parameter, result, (tensor, context) in zip(parameters, received, compressed):
                 self._put_back(parameter, delivered(result, tensor, True), context)
 
-        self._started.append((work, put_back))
+        return call, put_back
 
     def _dense_gradient(self, parameter: torch.nn.Parameter) -> torch.Tensor:
         """What travels. The gradient itself stays sparse if it is: its optimizer may know no others (SparseAdam)."""
@@ -275,7 +334,7 @@ class GradientReducer:
             received = self._compression.decompress(result._values(), context) * postscale
             self._put_back_sparse(parameter, result._indices(), received)
 
-        self._started.append((work, put_back))
+        self.add_started(work, put_back)
 
     def _put_back_sparse(self, parameter: torch.nn.Parameter, indices: torch.Tensor, values: torch.Tensor) -> None:
         parameter.grad = torch.sparse_coo_tensor(indices, values, parameter.shape).coalesce()

@@ -177,7 +177,8 @@ def DistributedOptimizer(
 ) -> torch.optim.Optimizer:
     """Wraps an optimizer: each gradient is reduced over the ranks as soon as the backward pass has it, while the pass
     goes on, and `backward()` returns when those that it has submitted are back. So they can be clipped or unscaled like
-    any others; `step()` reduces the rest.
+    any others; `step()` reduces the rest. On a single host whose cores are all busy with the passes themselves, all
+    gradients are reduced together at the end of the pass, which is faster there.
 
     Every rank must make the same optimizers, in the same order, over parameters of the same shapes, and run backward
     passes of several optimizers in the same order (or within `no_sync()`). A parameter that a rank's backward pass did
@@ -203,7 +204,8 @@ def DistributedOptimizer(
             they are new, and stay the same tensors as long as they are not set to None. Needs room for them all
             (HVD_ARENA_LIMIT), and brings nothing together with compression.
         wait_in_backward: False: `backward()` does not wait, `step()` does, or `synchronize()`, which must then come
-            before anything that reads gradients. As Horovod has it; what is computed between the two overlaps.
+            before anything that reads gradients. As Horovod has it; what is computed between the two overlaps, and
+            each gradient is reduced as soon as it is there, however busy the cores are.
 
     Returns:
         An optimizer of a subclass of the given one's class, which has its name, and further `synchronize()`,
