@@ -126,6 +126,7 @@ CollectiveKernel* make_kernel(hvd_collective collective, bool ordered, Memory me
   kernel->collective = collective;
   kernel->ordered = ordered;
   kernel->on_gpu = memory == Memory::gpu;
+  kernel->waits = attributes.number("waits") != 0 && !kernel->on_gpu;
   if (collective != HVD_JOIN) {
     kernel->name = attributes.text("tensor_name");
     kernel->process_set = attributes.number("process_set");

@@ -2,7 +2,8 @@
 //
 // The executor's thread that runs a collective's kernel starts the operation and returns; another thread completes it:
 // one of hvd's or, on a GPU, one of this library's (operation.cc). Ranks may therefore run their ops in any order with
-// any number of threads.
+// any number of threads. In eager mode the thread that runs the kernel waits for its end: there it performs operations
+// on CPU tensors itself, as in other synchronous calls, and no other thread is woken.
 #pragma once
 
 #include <string>
@@ -15,9 +16,10 @@ namespace hvd::tf {
 // What all runs of one node of a graph, or of one set of attributes in eager mode, have in common.
 struct CollectiveKernel {
   hvd_collective collective;
-  bool ordered;      // the last input of unordered ops is `unforeseen`: library.cc
-  bool on_gpu;       // tensors are in the memory of the context's device
-  std::string name;  // empty: numbered by hvd
+  bool ordered;        // the last input of unordered ops is `unforeseen`: library.cc
+  bool on_gpu;         // tensors are in the memory of the context's device
+  bool waits = false;  // the thread that runs the kernel waits for it anyway, as in eager mode
+  std::string name;    // empty: numbered by hvd
   std::int32_t process_set = HVD_GLOBAL_PROCESS_SET;
   std::int32_t reduce_op = HVD_SUM;
   std::int32_t root_rank = 0;

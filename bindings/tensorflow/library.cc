@@ -111,7 +111,8 @@ bool gpu_through_host() {
 }
 
 template <hvd_collective kCollective, bool kOrdered = true>
-void add_collective(const Definition& definition) {
+void add_collective(Definition definition) {
+  definition.attributes.emplace_back("waits: int = 0");
   define(definition);
   const auto builder = [&](const char* device, Create create) {
     return api().NewAsyncKernelBuilder(definition.name.c_str(), device, create, run_kernel, delete_kernel);

@@ -116,7 +116,9 @@ class Operation {
   // In all cases `done` is called once, and the operation deletes itself.
   static void start(const CollectiveKernel& kernel, OpKernelContext* context, Done done) {
     auto* const operation = new Operation(kernel, context, std::move(done));
-    if (!operation->take_tensors() || !operation->submit()) return operation->finish();
+    if (!operation->take_tensors()) return operation->finish();
+    if (kernel.waits) return operation->run();
+    if (!operation->submit()) return operation->finish();
     // The operation may be deleted at any time from here on.
     const hvd_status status = hvd_work_on_done(operation->work_, on_done, operation);
     if (status == HVD_OK) return;
@@ -198,6 +200,24 @@ class Operation {
   }
 
   bool submit() {
+    const hvd_call call = make_call();
+    const hvd_status status = hvd_submit(&call, &work_);
+    return status == HVD_OK || fail(status);
+  }
+
+  // Operations without a name are numbered, as those of submit() are.
+  void run() {
+    const hvd_call call = make_call();
+    const hvd_status status = call.name != nullptr ? hvd_run(&call, -1, &work_) : hvd_run_all(&call, 1, -1, &work_);
+    if (status == HVD_OK) {
+      set_results();
+    } else {
+      fail(status);
+    }
+    finish();
+  }
+
+  hvd_call make_call() const {
     hvd_call call = HVD_CALL_INIT;
     call.collective = kernel_.collective;
     call.process_set = kernel_.process_set;
@@ -213,8 +233,7 @@ class Operation {
     call.splits_count = splits_.size();
     // TensorFlow does not expose the streams of the inputs' producers and of earlier users of the outputs' memory.
     call.stream = kernel_.on_gpu ? HVD_ALL_STREAMS : nullptr;
-    const hvd_status status = hvd_submit(&call, &work_);
-    return status == HVD_OK || fail(status);
+    return call;
   }
 
   static void on_done(void* operation) {

@@ -10,6 +10,8 @@ from typing import Any, cast
 
 OPERATIONS = ("Average", "Sum", "Adasum", "Min", "Max", "Product")  # as in hvd.reduce_op, from 0
 
+_ONE_OF_THE_OPERATIONS = f"{', '.join(f'hvd.{name}' for name in OPERATIONS[:-1])} or hvd.{OPERATIONS[-1]}"
+
 
 def _wrong(name: str, value: object, expected: str) -> str:
     text = repr(value)
@@ -17,13 +19,12 @@ def _wrong(name: str, value: object, expected: str) -> str:
 
 
 def reduce_op(value: Any) -> int:
-    expected = f"{', '.join(f'hvd.{operation}' for operation in OPERATIONS[:-1])} or hvd.{OPERATIONS[-1]}"
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(_wrong("op", value, expected)) from None
-    if number not in range(len(OPERATIONS)):
-        raise ValueError(_wrong("op", value, expected))
+        raise TypeError(_wrong("op", value, _ONE_OF_THE_OPERATIONS)) from None
+    if not 0 <= number < len(OPERATIONS):
+        raise ValueError(_wrong("op", value, _ONE_OF_THE_OPERATIONS))
     return number
 
 

@@ -19,8 +19,10 @@ Common to all of them:
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Union
 
 import tensorflow as tf
@@ -30,11 +32,18 @@ from hvd.process_set import ProcessSet, global_process_set, require_registered
 from hvd.reduce_op import Average, Sum
 from hvd.tensorflow.compression import Compression, Compressor
 from hvd.tensorflow.dtypes import received, require_reducible, to_send
-from hvd.tensorflow.errors import refuse_in_xla, translated
+from hvd.tensorflow.errors import refuse_in_xla, translation
 from hvd.tensorflow.library import ops
 from hvd.tensorflow.naming import in_loop, wire_name
 
 Reducible = Union[tf.Tensor, tf.IndexedSlices]
+
+_ANYWHERE = contextlib.nullcontext()
+
+
+def placed_on(device: str) -> AbstractContextManager[Any]:
+    """tf.device(device), which takes its time also for no device."""
+    return tf.device(device) if device else _ANYWHERE
 
 
 def resolve_op(op: int | None, average: bool | None) -> int:
@@ -54,8 +63,13 @@ def set_id(process_set: ProcessSet) -> int:
     return number
 
 
+_BITS_OF_ONE: int = struct.unpack("<q", struct.pack("<d", 1.0))[0]
+
+
 def _bits(factor: float) -> int:
     """A double in an integer attribute: TensorFlow's attributes of kind float have 32 bits."""
+    if type(factor) is float and factor == 1.0:
+        return _BITS_OF_ONE
     return int(struct.unpack("<q", struct.pack("<d", arguments.factor(factor, "a scale factor")))[0])
 
 
@@ -86,8 +100,10 @@ def run(collective: str, *inputs: Any, unforeseen: Any = None, **attributes: Any
         attributes["unforeseen"] = unforeseen
     if not tf.executing_eagerly():
         return op(*inputs, **attributes)
-    with translated():
-        return op(*inputs, **attributes)
+    try:
+        return op(*inputs, waits=1, **attributes)
+    except tf.errors.OpError as error:
+        raise translation(error) from None
 
 
 def reduce_tensors(
@@ -184,9 +200,9 @@ def allreduce(
     if isinstance(tensor, tf.IndexedSlices):
         if (prescale_factor, postscale_factor) != (1.0, 1.0):
             raise NotImplementedError("IndexedSlices cannot be scaled: scale their values")
-        with tf.device(device_sparse):
+        with placed_on(device_sparse):
             return reduce_slices(tensor, wire_name("allgather", name, ignore_name_scope), op, process_set)
-    with tf.device(device_dense):
+    with placed_on(device_dense):
         sent, context = arguments.compressor(compression).compress(tf.convert_to_tensor(tensor))
         name = wire_name("allreduce", name, ignore_name_scope)
         reduced = reduce_tensors([sent], name, op, prescale_factor, postscale_factor, set_id(process_set))
@@ -238,7 +254,7 @@ def grouped_allreduce(
     for i in sorted(set(range(len(tensors))) - set(dense)):
         its_name = None if name is None else f"{name}_{i}of{len(tensors)}"
         reduced[i] = allreduce(tensors[i], None, *others, its_name, process_set, ignore_name_scope)
-    with tf.device(device_dense):
+    with placed_on(device_dense):
         arguments.compressor(compression)
         compressed = [compression.compress(tensor) for tensor in _converted([tensors[i] for i in dense])]
         name = wire_name("grouped_allreduce", name, ignore_name_scope)
@@ -443,7 +459,7 @@ def reducescatter(
     """
     name = wire_name("reducescatter", name, ignore_name_scope)
     factors = (prescale_factor, postscale_factor)
-    with tf.device(device_dense):
+    with placed_on(device_dense):
         return _scatter([tf.convert_to_tensor(tensor)], name, op, process_set, factors, compression)[0]
 
 
@@ -464,7 +480,7 @@ def grouped_reducescatter(
         return []
     name = wire_name("grouped_reducescatter", name, ignore_name_scope)
     factors = (prescale_factor, postscale_factor)
-    with tf.device(device_dense):
+    with placed_on(device_dense):
         return _scatter(_converted(tensors), name, op, process_set, factors, compression)
 
 

@@ -26,15 +26,20 @@ def is_ours(error: tf.errors.OpError) -> bool:
     return isinstance(error, tf.errors.UnknownError) and _MARK in str(error.message)
 
 
+def translation(error: tf.errors.OpError) -> tf.errors.OpError:
+    """A JobBrokenError for what breaks the job; other errors as they are."""
+    if isinstance(error, HorovodInternalError) or not is_ours(error):
+        return error
+    return JobBrokenError(error.node_def, error.op, error.message)
+
+
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raises what breaks the job as a JobBrokenError."""
+    """Raises the translation() of what is raised within."""
     try:
         yield
     except tf.errors.OpError as error:
-        if isinstance(error, HorovodInternalError) or not is_ours(error):
-            raise
-        raise JobBrokenError(error.node_def, error.op, error.message) from None
+        raise translation(error) from None
 
 
 def refuse_in_xla(what: str) -> None:
