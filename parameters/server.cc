@@ -466,6 +466,15 @@ class ParameterServer::State {
     snapshots_.write_due(own, now);
   }
 
+  // What nobody else has: so a server that is ended on purpose loses nothing.
+  void write_last_snapshot() {
+    std::vector<const Shard*> own;
+    for (const auto& [number, held] : shards_) {
+      if (held.is_primary() && !held.is_replicating() && !held.is_over()) own.push_back(&held.shard());
+    }
+    snapshots_.write_last(own);
+  }
+
   static std::string folder_in(std::span<const std::byte> payload) {
     std::string folder(reinterpret_cast<const char*>(payload.data()), payload.size());
     if (folder.empty() || folder.find('\0') != std::string::npos) throw InvalidArgument("a snapshot needs a folder");
@@ -703,6 +712,7 @@ class ParameterServer::State {
       replicate();
       poll(1ms);
     }
+    write_last_snapshot();
   }
 
   const ServerOptions options_;

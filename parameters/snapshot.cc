@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +26,7 @@ namespace {
 // The file: magic, then each part with its length and its sum before it; a part of no bytes is the end.
 constexpr std::array<char, 8> kMagic = {'h', 'v', 'd', 'p', 's', '0', '0', '3'};
 constexpr const char* kExtension = ".hvdps";
+constexpr int kResult = 3;  // the descriptor by which a process that writes tells its result
 
 struct PartHead {
   std::uint64_t bytes = 0;
@@ -146,16 +148,22 @@ void restore_file(Shard& shard, const std::filesystem::path& path) {
 
 }  // namespace
 
-pid_t start_snapshot(const std::vector<const Shard*>& shards, const std::string& folder) {
+SnapshotProcess::SnapshotProcess(const std::vector<const Shard*>& shards, const std::string& folder) {
   std::error_code failure;
   std::filesystem::create_directories(folder, failure);
-  const pid_t parent = getpid(), child = fork();
-  if (child < 0) throw Unsupported("cannot start a process for a snapshot: " + error_text(errno));
-  if (child > 0) return child;
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) throw Unsupported("cannot start a snapshot: " + error_text(errno));
+  said_ = FileDescriptor(ends[0]);
+  const FileDescriptor says(ends[1]);
+  const pid_t parent = getpid();
+  child_ = fork();
+  if (child_ < 0) throw Unsupported("cannot start a process for a snapshot: " + error_text(errno));
+  if (child_ > 0) return;
   // It ends with the server, because a restarted server writes the same files.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(ECANCELED);
-  syscall(SYS_close_range, 3u, ~0u, 0u);  // connections and listeners end with the server
+  if (getppid() != parent) _exit(1);
+  dup2(says.get(), kResult);
+  syscall(SYS_close_range, kResult + 1u, ~0u, 0u);  // connections and listeners end with the server
   int cause = failure.value();
   try {
     for (const Shard* const shard : shards) {
@@ -164,7 +172,21 @@ pid_t start_snapshot(const std::vector<const Shard*>& shards, const std::string&
   } catch (...) {  // must not reach the server's loop, of which this process has a copy
     cause = ENOMEM;
   }
-  _exit(std::min(cause, 255));
+  (void)!write(kResult, &cause, sizeof cause);
+  _exit(0);
+}
+
+SnapshotProcess::~SnapshotProcess() {
+  if (result()) return;
+  kill(child_, SIGKILL);
+  waitpid(child_, nullptr, 0);
+}
+
+std::optional<int> SnapshotProcess::result() {
+  if (result_ || waitpid(child_, nullptr, WNOHANG) == 0) return result_;
+  int cause = 0;
+  result_ = read(said_.get(), &cause, sizeof cause) == sizeof cause ? cause : kKilled;
+  return result_;
 }
 
 void restore_snapshot(Shard& shard, const std::string& folder) {

@@ -3,17 +3,35 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/net/socket.h"
 #include "parameters/shard.h"
 
 namespace hvd {
 
-// Starts to write the shards' states as of now, and returns the process that does it: a child, which shares the memory
-// until one of them changes it. Its exit code is 0 when the files are complete, on disk, and in the place of earlier
-// ones; else an errno value. Throws Unsupported if there can be no child.
-pid_t start_snapshot(const std::vector<const Shard*>& shards, const std::string& folder);
+// The process that writes the shards' states as of its start: a child, which shares the memory until one of them
+// changes it.
+class SnapshotProcess {
+ public:
+  // Throws Unsupported if there can be no child.
+  SnapshotProcess(const std::vector<const Shard*>& shards, const std::string& folder);
+  ~SnapshotProcess();  // ends it
+  SnapshotProcess(const SnapshotProcess&) = delete;
+  SnapshotProcess& operator=(const SnapshotProcess&) = delete;
+
+  static constexpr int kKilled = -1;
+  // Empty while it writes. Then 0 if the files are complete, on disk, and in the place of earlier ones; else an errno
+  // value, or kKilled.
+  std::optional<int> result();
+
+ private:
+  pid_t child_ = -1;
+  FileDescriptor said_;  // to which it writes its result: a process that ignores SIGCHLD gets no exit code
+  std::optional<int> result_{};
+};
 
 // Adds what the folder's snapshots have of this shard, by however many servers they were written. Throws
 // InvalidArgument, which names the file, if there are none, or not one of each server, or one is incomplete or

@@ -1,27 +1,17 @@
 #include "parameters/snapshot_writer.h"
 
-#include <sys/wait.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <csignal>
+#include <thread>
 #include <utility>
 
 #include "core/base/error.h"
-#include "parameters/snapshot.h"
 
 namespace hvd {
 
 namespace {
 
 constexpr Duration kReapInterval = std::chrono::milliseconds(10);
-
-// Empty: it has written everything.
-std::string failure_of(pid_t ended, int status) {
-  if (ended < 0) return error_text(errno);
-  if (WIFSIGNALED(status)) return "its process was killed by signal " + std::to_string(WTERMSIG(status));
-  return WEXITSTATUS(status) == 0 ? "" : error_text(WEXITSTATUS(status));
-}
+constexpr Duration kLastTime = std::chrono::seconds(20);  // a preempted host is often gone 30 s after its notice
 
 }  // namespace
 
@@ -30,14 +20,8 @@ SnapshotWriter::SnapshotWriter(std::string folder, Duration interval, const Log&
   if (interval > Duration::zero() && !own_folder_.empty()) next_ = deadline_after(interval);
 }
 
-SnapshotWriter::~SnapshotWriter() {
-  if (child_ < 0) return;
-  kill(child_, SIGKILL);
-  waitpid(child_, nullptr, 0);
-}
-
 void SnapshotWriter::begin(const std::vector<const Shard*>& shards, const std::string& folder, bool is_asked_for) {
-  child_ = start_snapshot(shards, folder);
+  process_.emplace(shards, folder);
   folder_ = folder;
   is_asked_for_ = is_asked_for;
 }
@@ -48,20 +32,37 @@ void SnapshotWriter::write_due(const std::vector<const Shard*>& shards, TimePoin
   try {
     begin(shards, own_folder_, false);
   } catch (const Unsupported& error) {
+    process_.reset();
     log_.error(error.what());
   }
+}
+
+void SnapshotWriter::write_last(const std::vector<const Shard*>& shards) {
+  if (own_folder_.empty() || shards.empty()) return;
+  const Deadline deadline = deadline_after(kLastTime);
+  const bool is_alone = await_end(deadline);  // one that was begun earlier writes the same files
+  failure_.reset();
+  if (is_alone) write_due(shards, Clock::now());
+  if (!is_alone || !await_end(deadline)) log_.error("ends without a last snapshot: one takes more than 20 s");
+}
+
+bool SnapshotWriter::await_end(Deadline deadline) {
+  for (; process_ && Clock::now() < deadline; reap()) std::this_thread::sleep_for(kReapInterval);
+  return !process_;
 }
 
 void SnapshotWriter::start(const Shard& shard, const std::string& folder) { begin({&shard}, folder, true); }
 
 void SnapshotWriter::reap() {
-  if (child_ < 0) return;
-  int status = 0;
-  const pid_t ended = waitpid(child_, &status, WNOHANG);
-  if (ended == 0) return;
-  child_ = -1;
-  std::string failure = failure_of(ended, status);
-  if (!failure.empty()) failure = "the snapshot in " + folder_ + " has failed: " + failure;
+  const std::optional<int> result = process_ ? process_->result() : std::nullopt;
+  if (!result) return;
+  process_.reset();
+  std::string failure;
+  if (*result != 0) {
+    const bool is_killed = *result == SnapshotProcess::kKilled;
+    failure = "the snapshot in " + folder_ + " has failed: " +
+              (is_killed ? "its process was killed" : error_text(*result));
+  }
   if (is_asked_for_) {
     failure_ = std::move(failure);
   } else if (!failure.empty()) {
@@ -70,7 +71,7 @@ void SnapshotWriter::reap() {
 }
 
 Deadline SnapshotWriter::next_deadline() const {
-  return child_ < 0 ? next_ : std::min(next_, deadline_after(kReapInterval));
+  return !process_ ? next_ : std::min(next_, deadline_after(kReapInterval));
 }
 
 void SnapshotWriter::abandon() {

@@ -336,9 +336,9 @@ Socket reach(const std::string& address, const JobKey& key, Deadline deadline) {
         throw Timeout(cause + ": is `hvdrun agent --listen " + std::to_string(place.port) + "` running there?");
       }
       std::fprintf(stderr, "%s; tries on\n", cause.c_str());
-    } catch (const PeerLost&) {  // a server does not tell a client why it refuses it
-      throw PeerLost("the agent at " + address +
-                     " does not accept this hvdrun: HVD_JOB_KEY must be the same there and here, and hvd's version");
+    } catch (const PeerLost& error) {
+      throw PeerLost("the agent at " + address + " does not accept this hvdrun: " + error.what() +
+                     "; HVD_JOB_KEY and hvd's version must be the same there and here");
     }
   }
 }

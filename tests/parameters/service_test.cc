@@ -283,11 +283,11 @@ TEST_CASE("a server that starts again has its snapshot, and applies what it has 
   std::iota(keys.begin(), keys.end(), std::uint64_t{0});
   const std::vector<float> gradients(keys.size() * 4, 0.5f);
   pushed(*worker, table, keys, gradients);
-  worker->snapshot(folder.path(), deadline_after(kTestTimeout));
   const auto before = pulled(*worker, table, keys);
-  job.stop(1);
+  job.stop(1);  // as a notice of preemption does: it writes a last snapshot
   job.start(1, options);
   CHECK(pulled(*worker, table, keys) == before);
+  worker->snapshot(folder.path(), deadline_after(kTestTimeout));
   pushed(*worker, table, keys, gradients);
   const auto after = pulled(*worker, table, keys);
   CHECK(after[0] == after[3999]);  // on both servers

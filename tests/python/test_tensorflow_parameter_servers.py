@@ -138,6 +138,17 @@ def test_variables_have_the_values_of_rank_0_and_everybodys_gradients(servers):
     hvd.barrier()
     tf.function(variables.pull)()
     assert mine[2].numpy().tolist() == [2, 5]
+    hvd.barrier()
+
+    late = tf.Variable([1.0])
+    compensated = hvd.ps.Variables(servers, "compensated", [late], hvd.ps.SGD(0.5), compensation=0.25)
+    hvd.barrier()  # both have pulled 1
+    for rank in (1, 0):
+        if hvd.rank() == rank:
+            compensated.push([tf.constant([2.0])])
+        hvd.barrier()
+    compensated.pull()
+    assert late.numpy().tolist() == [0 - 0.5 * (2 + 0.25 * 2 * 2 * (0 - 1))]
     with pytest.raises(ValueError, match="3 variables, and 1 gradients"):
         variables.step([None])
 
@@ -163,6 +174,33 @@ def test_synchronous_variables_are_those_of_averaged_gradients(servers):
 
 
 @pytest.mark.ranks(2)
+def test_gradients_are_compensated_for_what_another_worker_has_changed(servers, keras):
+    import tensorflow as tf
+
+    import hvd.tensorflow as hvd
+
+    def of_keras(served):
+        optimizer = hvd.ps.DenseOptimizer(servers, hvd.ps.SGD(0.5), "compensated of Keras", compensation=2.0)
+        optimizer.build([served])
+        return lambda gradient: optimizer.apply([gradient], [served])
+
+    def of_variables(served):
+        variables = hvd.ps.Variables(servers, "compensated", [served], hvd.ps.SGD(0.5), compensation=2.0)
+        return lambda gradient: variables.step([gradient])
+
+    for made in (of_variables, of_keras):
+        served = tf.Variable([1.0])
+        step = made(served)
+        hvd.barrier()  # both have pulled 1 here
+        for rank in (1, 0):
+            if hvd.rank() == rank:
+                step(tf.constant([1.0]))
+            hvd.barrier()
+        # The other's step made it 0.5, so that rank 0's gradient became 1 + 2 (0.5 - 1) = 0.
+        assert served.numpy().tolist() == [0.5]
+
+
+@pytest.mark.ranks(2)
 def test_fit_trains_what_is_on_servers(servers, keras, tmp_path, monkeypatch):
     import tensorflow as tf
 
@@ -180,6 +218,9 @@ def test_fit_trains_what_is_on_servers(servers, keras, tmp_path, monkeypatch):
     model = keras.Sequential(
         [keras.Input([6], dtype="int64"), embedding, keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(3)]
     )
+    compensating = hvd.ps.DenseOptimizer(servers, name="never opened", compensation=1.0, **settings)
+    with pytest.raises(ValueError, match="delay compensation is for dense tables that are not synchronous"):
+        compensating.build(model.trainable_variables)
     optimizer = hvd.ps.DenseOptimizer(servers, hvd.ps.SGD(0.5), "of fit", clipnorm=1.0, **settings)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer=optimizer, loss=loss, metrics=["accuracy"])

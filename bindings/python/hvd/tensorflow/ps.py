@@ -56,7 +56,7 @@ class Variables:
         servers: of `hvd.ps.connect()`.
         name: of the table.
         variables: of any float type; on the servers they are float32. In the same order on all workers.
-        optimizer, consistency, average: as for `hvd.ps.ParameterServers.dense`.
+        optimizer, consistency, average, compensation: as for `hvd.ps.ParameterServers.dense`.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class Variables:
         optimizer: Rule = SGD(),  # noqa: B008
         consistency: Consistency = "asynchronous",
         average: bool = True,
+        compensation: float = 0.0,
     ) -> None:
         self._servers = servers
         self._variables = list(variables)
@@ -75,7 +76,7 @@ class Variables:
         self._rate = float(getattr(optimizer, "learning_rate", 0.0))
         _require_values(self._variables, name)
         values = [np.asarray(variable, dtype=np.float32).reshape(-1) for variable in self._variables]
-        self._table = servers.dense(name, np.concatenate(values), optimizer, consistency, average)
+        self._table = servers.dense(name, np.concatenate(values), optimizer, consistency, average, compensation)
         self.pull()
 
     def pull(self) -> None:

@@ -136,7 +136,7 @@ class DenseOptimizer(keras.optimizers.Optimizer):
         servers: of `hvd.ps.connect()`.
         optimizer: what the servers do with gradients.
         name: of the dense table.
-        consistency, average: as for `hvd.ps.ParameterServers.dense`.
+        consistency, average, compensation: as for `hvd.ps.ParameterServers.dense`.
         kwargs: of `keras.optimizers.Optimizer`: clipnorm, gradient_accumulation_steps, learning_rate (a schedule), ...
     """
 
@@ -147,12 +147,13 @@ class DenseOptimizer(keras.optimizers.Optimizer):
         name: str = "dense",
         consistency: Consistency = "asynchronous",
         average: bool = True,
+        compensation: float = 0.0,
         **kwargs: Any,
     ) -> None:
         kwargs.setdefault("learning_rate", getattr(optimizer, "learning_rate", 0.0))
         super().__init__(**kwargs)
         self._servers, self._table_name, self._rule = servers, name, optimizer
-        self._consistency, self._average = consistency, average
+        self._consistency, self._average, self._compensation = consistency, average, compensation
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> DenseOptimizer:
@@ -167,7 +168,13 @@ class DenseOptimizer(keras.optimizers.Optimizer):
         super().build(variables)
         with tf.init_scope():  # fit() builds it while it traces the training step
             self._served = Variables(
-                self._servers, self._table_name, variables, self._rule, self._consistency, self._average
+                self._servers,
+                self._table_name,
+                variables,
+                self._rule,
+                self._consistency,
+                self._average,
+                self._compensation,
             )
 
     def pull(self) -> None:
