@@ -98,8 +98,9 @@ def test_errors_say_what_to_do(agents):
     wrong = agents.hvdrun("-np", 1, "-H", "h1", "true", **other)
     gone = agents.hvdrun("-np", 1, "-H", "h2", "--start-timeout", 1, "true")
     assert wrong.finish() == 1 and gone.finish() == 1
-    told = f"the agent at 127.0.0.1:{agents.ports['h1']} does not accept this hvdrun: HVD_JOB_KEY must be the same"
-    assert told in wrong.text and "host h1: " in wrong.text, wrong.text
+    told = f"the agent at 127.0.0.1:{agents.ports['h1']} does not accept this hvdrun: not accepted by "
+    assert told in wrong.text and "; HVD_JOB_KEY and hvd's version must be the same" in wrong.text, wrong.text
+    assert "host h1: " in wrong.text, wrong.text
     told = r"no agent listens at 127.0.0.1:9 \(.*Connection refused\): is `hvdrun agent --listen 9` running there\?"
     assert re.search(told, gone.text) and "host h2: " in gone.text, gone.text
     for options, more, told in [
