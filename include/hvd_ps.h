@@ -136,9 +136,9 @@ HVD_API hvd_status hvd_ps_push(hvd_ps* ps, int32_t table, const uint64_t* keys, 
 HVD_API hvd_status hvd_ps_push_pull(hvd_ps* ps, int32_t table, const uint64_t* keys, size_t count,
                                     const float* gradients, float* rows, hvd_ps_work** work);
 
-/* Gives a whole dense table its first values and returns when they are there. Rows that have some keep them: a worker
- * that comes later may call it, too. */
-HVD_API hvd_status hvd_ps_fill(hvd_ps* ps, int32_t table, const float* values, size_t count);
+/* Gives a whole dense table its first values. Rows that have some keep them: a worker that comes later may call it,
+ * too. `work` as above. */
+HVD_API hvd_status hvd_ps_fill(hvd_ps* ps, int32_t table, const float* values, size_t count, hvd_ps_work** work);
 
 /* As hvd_work_wait(). */
 HVD_API hvd_status hvd_ps_work_wait(hvd_ps_work* work, int64_t timeout_us);
@@ -156,17 +156,21 @@ HVD_API hvd_status hvd_ps_clock(hvd_ps* ps);
 /* Stores this worker's clock, and the lowest one of all workers as of the servers' last answers. */
 HVD_API hvd_status hvd_ps_get_clock(hvd_ps* ps, uint32_t* own, uint32_t* lowest);
 
-/* For pushes that arrive from now on; one worker calls it for all. */
-HVD_API hvd_status hvd_ps_set_learning_rate(hvd_ps* ps, int32_t table, float rate);
+/* These ask all servers. `work` as for hvd_ps_pull().
+ *
+ * For pushes that arrive from now on; one worker calls it for all. */
+HVD_API hvd_status hvd_ps_set_learning_rate(hvd_ps* ps, int32_t table, float rate, hvd_ps_work** work);
 
-/* Lines "<server> <table> <what> <number>"; "-" is the whole server. Valid until the thread's next call of it. */
-HVD_API hvd_status hvd_ps_stats(hvd_ps* ps, const char** text);
-
-/* Every server writes its state to a file in this folder, which all of them can reach, while it goes on; returns when
- * all files are complete. One worker calls it for all. */
-HVD_API hvd_status hvd_ps_snapshot(hvd_ps* ps, const char* folder);
+/* Every server writes its state to a file in this folder, which all of them can reach, while it goes on; done when all
+ * files are complete. One worker calls it for all. */
+HVD_API hvd_status hvd_ps_snapshot(hvd_ps* ps, const char* folder, hvd_ps_work** work);
 /* Adds the rows and optimizer states of such a folder, written by any number of servers. Call it before training. */
-HVD_API hvd_status hvd_ps_restore(hvd_ps* ps, const char* folder);
+HVD_API hvd_status hvd_ps_restore(hvd_ps* ps, const char* folder, hvd_ps_work** work);
+
+/* Asks for numbers, which the work has when it is done; `work` is not NULL. */
+HVD_API hvd_status hvd_ps_stats(hvd_ps* ps, hvd_ps_work** work);
+/* Lines "<server> <table> <what> <number>"; "-" is the whole server. Valid until the thread's next call of it. */
+HVD_API const char* hvd_ps_work_stats(hvd_ps_work* work);
 
 #ifdef __cplusplus
 }

@@ -205,7 +205,6 @@ class ParameterClient::State {
   CallReference ask_all(PsOp op, int table, const Bytes& payload) EXCLUDES(mutex);
   CallReference submit_to_all(PsOp op, int table, const Bytes& payload) REQUIRES(mutex);
   void wait_for(const CallReference& call, Deadline deadline, const char* what) EXCLUDES(mutex);
-  void forget_cached_rows() EXCLUDES(mutex);
   std::vector<std::uint32_t> missing_in_cache(const Message& pull) REQUIRES(mutex);
   void deal(Message prototype, std::span<const std::uint64_t> keys) REQUIRES(mutex);
   void deal_places(const Message& prototype, std::span<const std::uint32_t> places) REQUIRES(mutex);
@@ -381,6 +380,14 @@ ParameterClient::CallReference ParameterClient::State::ask_all(PsOp op, int tabl
 
 ParameterClient::CallReference ParameterClient::State::submit_to_all(PsOp op, int table, const Bytes& payload) {
   auto call = std::make_shared<Call>();
+  call->texts.resize(op == PsOp::stats ? links.size() : 0);
+  if (op == PsOp::restore) {  // also if it fails: some servers may have restored what they could
+    call->at_end = [this]() NO_THREAD_SAFETY_ANALYSIS {  // the links call it, under the mutex
+      for (const auto& cache : caches) {
+        if (cache) cache->forget();
+      }
+    };
+  }
   for (const auto& link : links) {
     link->submit({.request = {.op = op}, .table = table, .call = call, .payload = payload}, clock);
   }
@@ -397,13 +404,6 @@ void ParameterClient::State::wait_for(const CallReference& call, Deadline deadli
     throw Timeout(std::string(what) + ": no answer from parameter server " + missing);
   }
   if (!call->status.ok()) throw Error(call->status);
-}
-
-void ParameterClient::State::forget_cached_rows() {
-  const CallerLock lock(mutex, callers);
-  for (const auto& cache : caches) {
-    if (cache) cache->forget();
-  }
 }
 
 // ---- ParameterClient
@@ -539,40 +539,22 @@ std::uint32_t ParameterClient::min_clock() const {
   return lowest;
 }
 
-void ParameterClient::set_learning_rate(int table, float rate, Deadline deadline) {
+ParameterClient::CallReference ParameterClient::set_learning_rate(int table, float rate) {
   ByteWriter payload;
   payload.put(rate);
-  state_->wait_for(state_->ask_all(PsOp::learning_rate, table, payload.take()), deadline, "set_learning_rate()");
+  return state_->ask_all(PsOp::learning_rate, table, payload.take());
 }
 
-std::vector<std::string> ParameterClient::stats(Deadline deadline) {
-  std::vector<std::string> texts(state_->servers());
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    const auto call = std::make_shared<Call>();
-    {
-      const CallerLock lock(state_->mutex, state_->callers);
-      state_->check();
-      state_->links[i]->submit({.request = {.op = PsOp::stats}, .call = call}, state_->clock);
-    }
-    state_->wait_for(call, deadline, "stats()");
-    texts[i] = std::move(call->text);
-  }
-  return texts;
+ParameterClient::CallReference ParameterClient::stats() { return state_->ask_all(PsOp::stats, -1, {}); }
+
+const std::vector<std::string>& ParameterClient::texts(const CallReference& call) { return call->texts; }
+
+ParameterClient::CallReference ParameterClient::snapshot(const std::string& folder) {
+  return state_->ask_all(PsOp::snapshot, -1, bytes_of(folder));
 }
 
-void ParameterClient::snapshot(const std::string& folder, Deadline deadline) {
-  state_->wait_for(state_->ask_all(PsOp::snapshot, -1, bytes_of(folder)), deadline, "snapshot()");
-}
-
-void ParameterClient::restore(const std::string& folder, Deadline deadline) {
-  const auto call = state_->ask_all(PsOp::restore, -1, bytes_of(folder));
-  try {
-    state_->wait_for(call, deadline, "restore()");
-  } catch (const Error&) {  // some servers may have restored what they could
-    state_->forget_cached_rows();
-    throw;
-  }
-  state_->forget_cached_rows();
+ParameterClient::CallReference ParameterClient::restore(const std::string& folder) {
+  return state_->ask_all(PsOp::restore, -1, bytes_of(folder));
 }
 
 ParameterClient::CallReference ParameterClient::leave() { return state_->ask_all(PsOp::leave, -1, {}); }

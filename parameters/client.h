@@ -97,11 +97,13 @@ class ParameterClient {
   // The lowest clock of all workers, as of the last answers.
   std::uint32_t min_clock() const;
 
-  // Wait for all servers.
-  void set_learning_rate(int table, float rate, Deadline deadline);
-  std::vector<std::string> stats(Deadline deadline);
-  void snapshot(const std::string& folder, Deadline deadline);
-  void restore(const std::string& folder, Deadline deadline);
+  // Start calls to all servers. Throw as pull().
+  CallReference set_learning_rate(int table, float rate);
+  CallReference stats();
+  CallReference snapshot(const std::string& folder);
+  CallReference restore(const std::string& folder);
+  // Of stats() that are done: by shard, lines "<table> <metric> <value>".
+  static const std::vector<std::string>& texts(const CallReference& call);
   // This worker has no more to do. No other call may follow but wait().
   CallReference leave();
 

@@ -210,7 +210,7 @@ void Link::take(const PsAnswer& answer, std::span<const std::byte> payload) {
     has_changed_ = has_changed_ || changes_rows(message.request.op);
     min_clock_ = std::max(min_clock_, answer.min_clock);
     if (message.request.op == PsOp::open_table) table_numbers_.push_back(static_cast<std::uint16_t>(answer.rows));
-    if (message.request.op == PsOp::stats && message.call) message.call->text = text;
+    if (message.request.op == PsOp::stats) message.call->texts[message.request.shard] = text;
     if (message.rows.rows != nullptr) copy_rows(message, payload);
     finish(message, Status(), answer.version);
     if (message.cache != nullptr && message.rows.rows != nullptr) cache_rows(message, payload);
@@ -254,6 +254,7 @@ void Link::finish(const Message& message, Status status, std::uint64_t version) 
   --call.unanswered;
   call.version = std::min(call.version, version);
   if (!status.ok() && call.status.ok()) call.status = std::move(status);
+  if (call.unanswered == 0 && call.at_end) call.at_end();
   if (call.dropped && call.unanswered == 0 && failure_.ok()) failure_ = call.status;
 }
 

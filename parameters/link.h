@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <span>
@@ -34,7 +35,8 @@ class ParameterClient::Call {
   Status status;
   std::uint64_t version = std::numeric_limits<std::uint64_t>::max();
   std::vector<std::uint64_t> own_keys;  // of a whole table: refers to no memory of the caller
-  std::string text;                     // stats: the answer
+  std::vector<std::string> texts;       // stats: the answers, by shard
+  std::function<void()> at_end;         // called when all have answered
 };
 
 // What is sent to one shard: rows of a call, or a payload of another kind.

@@ -60,8 +60,8 @@ void SnapshotWriter::reap() {
   std::string failure;
   if (*result != 0) {
     const bool is_killed = *result == SnapshotProcess::kKilled;
-    failure = "the snapshot in " + folder_ + " has failed: " +
-              (is_killed ? "its process was killed" : error_text(*result));
+    failure =
+        "the snapshot in " + folder_ + " has failed: " + (is_killed ? "its process was killed" : error_text(*result));
   }
   if (is_asked_for_) {
     failure_ = std::move(failure);

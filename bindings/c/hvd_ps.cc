@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "bindings/c/arguments.h"
 #include "bindings/c/instance.h"
@@ -243,6 +244,16 @@ void count_call(Metrics& metrics, Start start, std::size_t rows) {
   metrics.ps_rows.add(rows);
 }
 
+// Where there is no `work`, the caller waits for the call.
+void wait_or_hand_out(const std::shared_ptr<ParameterClient>& client, ParameterClient::CallReference started,
+                      hvd_ps_work** work) {
+  if (work != nullptr) {
+    *work = new hvd_ps_work{client, std::move(started)};
+  } else {
+    client->wait(started, Deadline::max());
+  }
+}
+
 hvd_status start_call(hvd_ps* ps, std::int32_t table, const std::uint64_t* keys, std::size_t count,
                       const float* gradients, float* rows, hvd_ps_work** work, Start start) {
   return guarded([&] {
@@ -258,11 +269,17 @@ hvd_status start_call(hvd_ps* ps, std::int32_t table, const std::uint64_t* keys,
                         .values = count};
     auto started = (client.*start)(table, call);
     count_call(*own.metrics, start, is_whole ? client.spec(table).rows : count);
-    if (work != nullptr) {
-      *work = new hvd_ps_work{own.client, std::move(started)};
-    } else {
-      client.wait(started, Deadline::max());
-    }
+    wait_or_hand_out(own.client, std::move(started), work);
+  });
+}
+
+// A call to all servers.
+template <typename StartCall>
+hvd_status ask_servers(hvd_ps* ps, hvd_ps_work** work, const StartCall& start) {
+  return guarded([&] {
+    if (work != nullptr) *work = nullptr;
+    const auto& client = required(ps, "ps").client;
+    wait_or_hand_out(client, start(*client), work);
   });
 }
 
@@ -399,8 +416,8 @@ hvd_status hvd_ps_push_pull(hvd_ps* ps, int32_t table, const uint64_t* keys, siz
   return start_call(ps, table, keys, count, gradients, rows, work, &ParameterClient::push_pull);
 }
 
-hvd_status hvd_ps_fill(hvd_ps* ps, int32_t table, const float* values, size_t count) {
-  return start_call(ps, table, nullptr, count, values, nullptr, nullptr, &ParameterClient::fill);
+hvd_status hvd_ps_fill(hvd_ps* ps, int32_t table, const float* values, size_t count, hvd_ps_work** work) {
+  return start_call(ps, table, nullptr, count, values, nullptr, work, &ParameterClient::fill);
 }
 
 hvd_status hvd_ps_work_wait(hvd_ps_work* work, int64_t timeout_us) {
@@ -440,32 +457,34 @@ hvd_status hvd_ps_get_clock(hvd_ps* ps, uint32_t* own, uint32_t* lowest) {
   });
 }
 
-hvd_status hvd_ps_set_learning_rate(hvd_ps* ps, int32_t table, float rate) {
-  return guarded([&] { client_of(ps).set_learning_rate(table, rate, Deadline::max()); });
+hvd_status hvd_ps_set_learning_rate(hvd_ps* ps, int32_t table, float rate, hvd_ps_work** work) {
+  return ask_servers(ps, work, [&](ParameterClient& client) { return client.set_learning_rate(table, rate); });
 }
 
-hvd_status hvd_ps_stats(hvd_ps* ps, const char** text) {
-  return guarded([&] {
-    thread_local std::string copy;
-    const char*& out = required(text, "text");
-    copy.clear();
-    const auto texts = client_of(ps).stats(Deadline::max());
-    for (std::size_t server = 0; server < texts.size(); ++server) {
-      const std::string& lines = texts[server];
-      for (std::size_t begin = 0, end = 0; (end = lines.find('\n', begin)) != std::string::npos; begin = end + 1) {
-        copy += std::to_string(server) + " " + lines.substr(begin, end + 1 - begin);
-      }
+hvd_status hvd_ps_snapshot(hvd_ps* ps, const char* folder, hvd_ps_work** work) {
+  return ask_servers(ps, work, [&](ParameterClient& client) { return client.snapshot(&required(folder, "folder")); });
+}
+
+hvd_status hvd_ps_restore(hvd_ps* ps, const char* folder, hvd_ps_work** work) {
+  return ask_servers(ps, work, [&](ParameterClient& client) { return client.restore(&required(folder, "folder")); });
+}
+
+hvd_status hvd_ps_stats(hvd_ps* ps, hvd_ps_work** work) {
+  return ask_servers(ps, &required(work, "work"), [](ParameterClient& client) { return client.stats(); });
+}
+
+const char* hvd_ps_work_stats(hvd_ps_work* work) {
+  thread_local std::string copy;
+  copy.clear();
+  if (work == nullptr) return "";
+  const std::vector<std::string>& texts = ParameterClient::texts(work->call);
+  for (std::size_t server = 0; server < texts.size(); ++server) {
+    const std::string& lines = texts[server];
+    for (std::size_t begin = 0, end = 0; (end = lines.find('\n', begin)) != std::string::npos; begin = end + 1) {
+      copy += std::to_string(server) + " " + lines.substr(begin, end + 1 - begin);
     }
-    out = copy.c_str();
-  });
-}
-
-hvd_status hvd_ps_snapshot(hvd_ps* ps, const char* folder) {
-  return guarded([&] { client_of(ps).snapshot(&required(folder, "folder"), Deadline::max()); });
-}
-
-hvd_status hvd_ps_restore(hvd_ps* ps, const char* folder) {
-  return guarded([&] { client_of(ps).restore(&required(folder, "folder"), Deadline::max()); });
+  }
+  return copy.c_str();
 }
 
 }  // extern "C"

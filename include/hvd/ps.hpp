@@ -118,7 +118,7 @@ class Table {
   }
 
   void fill(std::span<const float> values) const {
-    detail::check(hvd_ps_fill(ps_, number_, values.data(), values.size()));
+    detail::check(hvd_ps_fill(ps_, number_, values.data(), values.size(), nullptr));
   }
   void pull(std::span<float> values) const {
     detail::check(hvd_ps_pull(ps_, number_, nullptr, values.size(), values.data(), nullptr));
@@ -134,7 +134,7 @@ class Table {
     return found;
   }
 
-  void set_learning_rate(float rate) const { detail::check(hvd_ps_set_learning_rate(ps_, number_, rate)); }
+  void set_learning_rate(float rate) const { detail::check(hvd_ps_set_learning_rate(ps_, number_, rate, nullptr)); }
 
  private:
   // Not NULL, which means the whole table.
@@ -204,13 +204,15 @@ class Servers {
   void clock() const { detail::check(hvd_ps_clock(ps_.get())); }
   // Waits for all calls of this worker.
   void flush() const { detail::check(hvd_ps_flush(ps_.get(), -1)); }
-  void snapshot(const std::string& folder) const { detail::check(hvd_ps_snapshot(ps_.get(), folder.c_str())); }
-  void restore(const std::string& folder) const { detail::check(hvd_ps_restore(ps_.get(), folder.c_str())); }
+  void snapshot(const std::string& folder) const { detail::check(hvd_ps_snapshot(ps_.get(), folder.c_str(), nullptr)); }
+  void restore(const std::string& folder) const { detail::check(hvd_ps_restore(ps_.get(), folder.c_str(), nullptr)); }
   // Lines "<server> <table> <what> <number>".
   std::string stats() const {
-    const char* text = nullptr;
-    detail::check(hvd_ps_stats(ps_.get(), &text));
-    return text;
+    hvd_ps_work* work = nullptr;
+    detail::check(hvd_ps_stats(ps_.get(), &work));
+    const std::unique_ptr<hvd_ps_work, void (*)(hvd_ps_work*)> own(work, hvd_ps_work_free);
+    detail::check(hvd_ps_work_wait(work, -1));
+    return hvd_ps_work_stats(work);
   }
   void close() { detail::check(hvd_ps_close(ps_.release())); }
 

@@ -92,23 +92,23 @@ TableSpec sparse(const std::string& name, std::uint32_t width, OptimizerSpec opt
   return spec;
 }
 
+constexpr Duration kTestTimeout = 20s;
+
+// Not REQUIRE(): threads of a test call this, too.
+void answered(ParameterClient& worker, const ParameterClient::CallReference& call) {
+  if (!worker.wait(call, deadline_after(kTestTimeout))) throw Timeout("no answer");
+}
+
 std::vector<float> pulled(ParameterClient& worker, int table, const std::vector<std::uint64_t>& keys) {
   std::vector<float> rows(keys.size() * worker.spec(table).width, -1.0f);
-  // Not REQUIRE(): threads of a test call this, too.
-  if (!worker.wait(worker.pull(table, {.keys = keys, .rows = rows.data()}), deadline_after(20s))) {
-    throw Timeout("no rows");
-  }
+  answered(worker, worker.pull(table, {.keys = keys, .rows = rows.data()}));
   return rows;
 }
 
 void pushed(ParameterClient& worker, int table, const std::vector<std::uint64_t>& keys,
             const std::vector<float>& gradients) {
-  if (!worker.wait(worker.push(table, {.keys = keys, .gradients = gradients.data()}), deadline_after(20s))) {
-    throw Timeout("a push was not answered");
-  }
+  answered(worker, worker.push(table, {.keys = keys, .gradients = gradients.data()}));
 }
-
-constexpr Duration kTestTimeout = 20s;
 
 class TemporaryFolder {
  public:
@@ -287,7 +287,7 @@ TEST_CASE("a server that starts again has its snapshot, and applies what it has 
   job.stop(1);  // as a notice of preemption does: it writes a last snapshot
   job.start(1, options);
   CHECK(pulled(*worker, table, keys) == before);
-  worker->snapshot(folder.path(), deadline_after(kTestTimeout));
+  answered(*worker, worker->snapshot(folder.path()));
   pushed(*worker, table, keys, gradients);
   const auto after = pulled(*worker, table, keys);
   CHECK(after[0] == after[3999]);  // on both servers
@@ -295,9 +295,9 @@ TEST_CASE("a server that starts again has its snapshot, and applies what it has 
   Servers other(3);
   const auto restored = other.worker(0, 1);
   const int same = restored->open(sparse("kept", 4, {.rule = UpdateRule::adam, .learning_rate = 0.5f}));
-  restored->restore(folder.path(), deadline_after(kTestTimeout));
+  answered(*restored, restored->restore(folder.path()));
   CHECK(pulled(*restored, same, keys) == before);
-  CHECK(code_of([&] { restored->restore("/nowhere", deadline_after(kTestTimeout)); }) == StatusCode::invalid_argument);
+  CHECK(code_of([&] { answered(*restored, restored->restore("/nowhere")); }) == StatusCode::invalid_argument);
 }
 
 TEST_CASE("calls to other servers go on while one is away, and tables are opened there afterwards") {
@@ -311,7 +311,7 @@ TEST_CASE("calls to other servers go on while one is away, and tables are opened
   while (shard_of(spec, at[0], 2) != 0) ++at[0];
   while (shard_of(spec, at[1], 2) != 1) ++at[1];
   pushed(*worker, table, {at[0], at[1]}, {1.0f, 2.0f});
-  worker->snapshot(folder.path(), deadline_after(kTestTimeout));
+  answered(*worker, worker->snapshot(folder.path()));
   job.stop(1);
   const std::vector<std::uint64_t> keys = {at[1]};
   float row = 0;
@@ -410,16 +410,18 @@ TEST_CASE("a cache has nothing of before a restore") {
   const auto worker = job.worker(0, 1);
   const int table = worker->open(sparse("cached", 1), 5);
   pushed(*worker, table, {1}, {1.0f});
-  worker->snapshot(folder.path(), deadline_after(kTestTimeout));
+  answered(*worker, worker->snapshot(folder.path()));
   pushed(*worker, table, {1}, {1.0f});
   CHECK(pulled(*worker, table, {1}) == std::vector<float>{2});
-  worker->restore(folder.path(), deadline_after(kTestTimeout));
+  answered(*worker, worker->restore(folder.path()));
   CHECK(pulled(*worker, table, {1}) == std::vector<float>{1});
 }
 
 // Of a shard, as the server says that answers for it.
 std::string copies_of(ParameterClient& worker, std::size_t shard) {
-  const std::string text = worker.stats(deadline_after(20s))[shard];
+  const auto stats = worker.stats();
+  answered(worker, stats);
+  const std::string& text = ParameterClient::texts(stats)[shard];
   return text.substr(0, text.find('\n'));
 }
 
@@ -446,8 +448,7 @@ TEST_CASE("with two copies a lost server's rows are there, and a new one gets th
   for (int round = 0; round < 2 * count; ++round) {
     const int lost = round % count;
     for (int i = 0; i < 3; ++i) pushed(*worker, table, keys, gradients);
-    CHECK(code_of([&] { worker->set_learning_rate(table, -1.0f, deadline_after(kTestTimeout)); }) ==
-          StatusCode::invalid_argument);
+    CHECK(code_of([&] { answered(*worker, worker->set_learning_rate(table, -1.0f)); }) == StatusCode::invalid_argument);
     REQUIRE(await_copies(*worker, count));
     const auto before = pulled(*worker, table, keys);
     job.stop(lost);
@@ -549,8 +550,8 @@ TEST_CASE("a server that has lost its rows says so") {
     const auto writer = other.worker(0, 1);
     writer->open(spec);
     REQUIRE(writer->wait(writer->fill(0, whole), deadline_after(kTestTimeout)));
-    writer->snapshot(folder.path(), deadline_after(kTestTimeout));
-    worker->restore(folder.path(), deadline_after(kTestTimeout));
+    answered(*writer, writer->snapshot(folder.path()));
+    answered(*worker, worker->restore(folder.path()));
   } else {
     REQUIRE(worker->wait(worker->fill(table, whole), deadline_after(kTestTimeout)));
   }
@@ -565,7 +566,7 @@ TEST_CASE("an answer to somebody who has stopped waiting for it harms nobody") {
   Servers job(1);
   const auto worker = job.worker(0, 1);
   job.stop(0);
-  CHECK_THROWS_AS(worker->stats(deadline_after(1ms)), Timeout);
+  CHECK_FALSE(worker->wait(worker->stats(), deadline_after(1ms)));
   job.start(0, {});
   CHECK(worker->flush(deadline_after(kTestTimeout)));
 }

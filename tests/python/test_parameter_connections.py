@@ -82,6 +82,27 @@ def test_a_process_is_connected_once_at_a_time(ranks):
         assert np.all(servers.table("once", 4, ps.Add()).pull([1]) == 0)
 
 
+@pytest.mark.ranks(1)
+def test_a_wait_for_all_servers_ends_with_its_time_and_by_ctrl_c(ranks, tmp_path):
+    hvd.init()
+    os.mkfifo(tmp_path / "shard-0-of-1.hvdps.unfinished")  # whose writer waits for a reader
+    with ps.connect() as servers:
+        table = servers.table("waited for", 4, ps.Add())
+        table.push([1], np.ones((1, 4), np.float32))
+        with pytest.raises(TimeoutError, match="no answer from the parameter servers yet"):
+            servers.snapshot(tmp_path, timeout=0.05)
+        for call in (servers.stats, lambda: servers.restore(tmp_path), lambda: table.set_learning_rate(0.5)):
+            timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))  # each waits behind the snapshot
+            timer.start()
+            with pytest.raises(KeyboardInterrupt):
+                call()
+            timer.join()
+        (tmp_path / "shard-0-of-1.hvdps.unfinished").read_bytes()
+        with pytest.raises(ValueError):  # there was no snapshot yet: of the calls that were given up
+            servers.flush(timeout=30)
+        assert servers.stats(timeout=30)[0]["waited for"]["rows"] == 1
+
+
 @pytest.mark.ranks(2)
 def test_ctrl_c_ends_a_close_that_waits_for_the_others(ranks):
     hvd.init()

@@ -3,6 +3,7 @@ end are for servers, and so are the examples."""
 
 from __future__ import annotations
 
+import functools
 import copy
 import io
 import math
@@ -359,9 +360,11 @@ def test_every_push_counts_once_and_rank_0_gives_first_values(servers, ranks):
 
 
 @pytest.mark.ranks(2)
-def test_synchronous_steps_and_waits_that_end(servers, ranks):
+def test_synchronous_steps_and_waits_that_end(servers, ranks, tmp_path):
     table = servers.table("together", 2, ps.SGD(1.0), consistency="synchronous")
     summed = servers.table("together summed", 2, ps.SGD(1.0), consistency="synchronous", average=False)
+    dense = [np.ones(5, np.float32)]
+    servers.dense("together dense", dense)
     ones = np.ones((1, 2), np.float32)
     for tab in (table, summed):
         tab.push([4], ones * (1 + hvd.rank()))
@@ -375,11 +378,15 @@ def test_synchronous_steps_and_waits_that_end(servers, ranks):
             pull.wait(timeout=0.05)
         with pytest.raises(TimeoutError, match="no answer"):
             servers.flush(timeout=0.05)
-        timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            pull.wait()
-        timer.join()
+        for ask in (servers.stats, functools.partial(servers.snapshot, tmp_path)):  # are answered behind the pull
+            with pytest.raises(TimeoutError, match="no answer"):
+                ask(timeout=0.05)
+        for wait in (pull.wait, functools.partial(servers.dense, "together dense", dense)):
+            timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+            timer.start()
+            with pytest.raises(KeyboardInterrupt):
+                wait()
+            timer.join()
         hvd.barrier()
         assert np.array_equal(pull.wait(timeout=30), -1.5 * ones)
     else:

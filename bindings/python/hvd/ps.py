@@ -268,7 +268,7 @@ class _AnyTable:
 
     def set_learning_rate(self, rate: float) -> None:
         """For all pushes that reach the servers from now on. One worker calls it for all."""
-        self._native.set_learning_rate(self._number, rate)
+        self._native.set_learning_rate(self._number, rate).wait()
 
 
 class Table(_AnyTable):
@@ -527,7 +527,7 @@ class ParameterServers:
         number = self._native.open(name, width=_BLOCK, rows=rows, **fields)
         if _native.rank() == 0:
             flat = _flattened(arrays, shapes)
-            self._native.fill(number, flat.ctypes.data, flat.size)
+            self._native.fill(number, flat.ctypes.data, flat.size, flat).wait()
         return DenseTable(self._native, name, number, shapes)
 
     def clock(self) -> None:
@@ -545,29 +545,34 @@ class ParameterServers:
         if not self._native.flush(timeout):
             raise TimeoutError("no answer from the parameter servers yet")
 
-    def stats(self) -> list[dict[str, dict[str, int]]]:
+    def stats(self, timeout: float | None = None) -> list[dict[str, dict[str, int]]]:
         """For each server its tables' numbers by name: rows, bytes, updates, pushes, pulls, evicted, and by how many
-        updates pushes were stale (staleness_median, staleness_worst). "-" is the whole server: bytes, min_clock."""
+        updates pushes were stale (staleness_median, staleness_worst). "-" is the whole server: bytes, min_clock.
+        TimeoutError after `timeout` seconds."""
         result: list[dict[str, dict[str, int]]] = [{} for _ in range(self.count)]
-        for line in self._native.stats().splitlines():
+        asked = Handle(self._native.stats(), None)
+        asked.wait(timeout)
+        for line in asked._work.stats.splitlines():
             server, rest = line.split(" ", 1)
             name, what, number = rest.rsplit(" ", 2)
             result[int(server)].setdefault(name, {})[what] = int(number)
         return result
 
-    def snapshot(self, folder: str | os.PathLike[str]) -> None:
+    def snapshot(self, folder: str | os.PathLike[str], timeout: float | None = None) -> None:
         """Every server writes its state into this folder, as of one moment, while it goes on. Returns when all files
-        are complete. One worker calls it for all; the folder is one that all servers reach."""
-        self._native.snapshot(os.path.abspath(folder))
+        are complete. One worker calls it for all; the folder is one that all servers reach. TimeoutError
+        after `timeout` seconds, or Ctrl-C: the servers go on with it."""
+        Handle(self._native.snapshot(os.path.abspath(folder)), None).wait(timeout)
 
-    def restore(self, folder: str | os.PathLike[str]) -> None:
+    def restore(self, folder: str | os.PathLike[str], timeout: float | None = None) -> None:
         """Takes rows and optimizer states of such a folder, written by any number of servers. One worker calls it for
         all, after the tables were opened and before anything is pushed. It empties the caches of this worker only.
 
         Raises:
             ValueError: there is no snapshot, or it is damaged.
+            TimeoutError: after `timeout` seconds; the servers go on with it.
         """
-        self._native.restore(os.path.abspath(folder))
+        Handle(self._native.restore(os.path.abspath(folder)), None).wait(timeout)
 
     @property
     def count(self) -> int:

@@ -156,28 +156,35 @@ std::pair<std::uint64_t, std::uint64_t> ParameterServers::cache_counts(int table
   return {found, missing};
 }
 
-std::unique_ptr<TableWork> ParameterServers::start(Kind kind, int table, std::uintptr_t keys, std::size_t count,
-                                                   std::uintptr_t gradients, std::uintptr_t rows, py::object owners) {
+template <typename Start>
+std::unique_ptr<TableWork> ParameterServers::started(py::object owners, const Start& start) {
   const Use ps(*this);
   release_finished_calls();
-  const auto* const key = reinterpret_cast<const std::uint64_t*>(keys);
-  const auto* const gradient = reinterpret_cast<const float*>(gradients);
-  auto* const row = reinterpret_cast<float*>(rows);
   hvd_ps_work* work = nullptr;
-  check_released([&] {
-    switch (kind) {
-      case Kind::pull: return hvd_ps_pull(ps, table, key, count, row, &work);
-      case Kind::push: return hvd_ps_push(ps, table, key, count, gradient, &work);
-      case Kind::push_pull: break;
-    }
-    return hvd_ps_push_pull(ps, table, key, count, gradient, row, &work);
-  });
+  check_released([&] { return start(ps, &work); });
   return std::make_unique<TableWork>(shared_from_this(), work, std::move(owners));
 }
 
-void ParameterServers::fill(int table, std::uintptr_t values, std::size_t count) {
-  const Use ps(*this);
-  check_released([&] { return hvd_ps_fill(ps, table, reinterpret_cast<const float*>(values), count); });
+std::unique_ptr<TableWork> ParameterServers::start(Kind kind, int table, std::uintptr_t keys, std::size_t count,
+                                                   std::uintptr_t gradients, std::uintptr_t rows, py::object owners) {
+  const auto* const key = reinterpret_cast<const std::uint64_t*>(keys);
+  const auto* const gradient = reinterpret_cast<const float*>(gradients);
+  auto* const row = reinterpret_cast<float*>(rows);
+  return started(std::move(owners), [&](hvd_ps* ps, hvd_ps_work** work) {
+    switch (kind) {
+      case Kind::pull: return hvd_ps_pull(ps, table, key, count, row, work);
+      case Kind::push: return hvd_ps_push(ps, table, key, count, gradient, work);
+      case Kind::push_pull: break;
+    }
+    return hvd_ps_push_pull(ps, table, key, count, gradient, row, work);
+  });
+}
+
+std::unique_ptr<TableWork> ParameterServers::fill(int table, std::uintptr_t values, std::size_t count,
+                                                  py::object owners) {
+  return started(std::move(owners), [&](hvd_ps* ps, hvd_ps_work** work) {
+    return hvd_ps_fill(ps, table, reinterpret_cast<const float*>(values), count, work);
+  });
 }
 
 void ParameterServers::clock() {
@@ -200,26 +207,20 @@ bool ParameterServers::flush(std::optional<double> timeout_seconds) {
   return done;
 }
 
-void ParameterServers::set_learning_rate(int table, float rate) {
-  const Use ps(*this);
-  check_released([&] { return hvd_ps_set_learning_rate(ps, table, rate); });
+std::unique_ptr<TableWork> ParameterServers::set_learning_rate(int table, float rate) {
+  return started({}, [&](hvd_ps* ps, hvd_ps_work** work) { return hvd_ps_set_learning_rate(ps, table, rate, work); });
 }
 
-std::string ParameterServers::stats() {
-  const Use ps(*this);
-  const char* text = nullptr;
-  check_released([&] { return hvd_ps_stats(ps, &text); });
-  return text;
+std::unique_ptr<TableWork> ParameterServers::stats() {
+  return started({}, [](hvd_ps* ps, hvd_ps_work** work) { return hvd_ps_stats(ps, work); });
 }
 
-void ParameterServers::snapshot(const std::string& folder) {
-  const Use ps(*this);
-  check_released([&] { return hvd_ps_snapshot(ps, folder.c_str()); });
+std::unique_ptr<TableWork> ParameterServers::snapshot(const std::string& folder) {
+  return started({}, [&](hvd_ps* ps, hvd_ps_work** work) { return hvd_ps_snapshot(ps, folder.c_str(), work); });
 }
 
-void ParameterServers::restore(const std::string& folder) {
-  const Use ps(*this);
-  check_released([&] { return hvd_ps_restore(ps, folder.c_str()); });
+std::unique_ptr<TableWork> ParameterServers::restore(const std::string& folder) {
+  return started({}, [&](hvd_ps* ps, hvd_ps_work** work) { return hvd_ps_restore(ps, folder.c_str(), work); });
 }
 
 std::pair<int, bool> ParameterServers::servers() const {
@@ -340,7 +341,8 @@ void define_tables(py::module_& m) {
   py::class_<TableWork>(m, "TableWork")
       .def("poll", &TableWork::poll)
       .def("wait", &TableWork::wait, py::arg("timeout_seconds") = py::none())
-      .def_property_readonly("version", &TableWork::version);
+      .def_property_readonly("version", &TableWork::version)
+      .def_property_readonly("stats", &TableWork::stats);
   py::enum_<ParameterServers::Kind>(m, "TableCall")
       .value("PULL", ParameterServers::Kind::pull)
       .value("PUSH", ParameterServers::Kind::push)

@@ -33,14 +33,14 @@ class ParameterServers : public std::enable_shared_from_this<ParameterServers> {
   std::unique_ptr<TableWork> start(Kind kind, int table, std::uintptr_t keys, std::size_t count,
                                    std::uintptr_t gradients, std::uintptr_t rows, pybind11::object owners);
 
-  void fill(int table, std::uintptr_t values, std::size_t count);
+  std::unique_ptr<TableWork> fill(int table, std::uintptr_t values, std::size_t count, pybind11::object owners);
   void clock();
   std::pair<std::uint32_t, std::uint32_t> clocks() const;
   bool flush(std::optional<double> timeout_seconds);
-  void set_learning_rate(int table, float rate);
-  std::string stats();
-  void snapshot(const std::string& folder);
-  void restore(const std::string& folder);
+  std::unique_ptr<TableWork> set_learning_rate(int table, float rate);
+  std::unique_ptr<TableWork> stats();
+  std::unique_ptr<TableWork> snapshot(const std::string& folder);
+  std::unique_ptr<TableWork> restore(const std::string& folder);
   std::pair<int, bool> servers() const;
   void close();
   bool is_closed() const { return is_closed_; }
@@ -63,13 +63,16 @@ class ParameterServers : public std::enable_shared_from_this<ParameterServers> {
   };
 
   hvd_ps* open_ps() const;
+  // Calls start(ps, &work) without the GIL.
+  template <typename Start>
+  std::unique_ptr<TableWork> started(pybind11::object owners, const Start& start);
 
   hvd_ps* ps_ = nullptr;  // null as soon as close() has begun
   bool is_closed_ = false;
   mutable int users_ = 0;
 };
 
-// A pull or push in progress. Dropped before it is done, it keeps the memory until then.
+// A call in progress. Dropped before it is done, it keeps the memory until then.
 class TableWork {
  public:
   TableWork(std::shared_ptr<ParameterServers> servers, hvd_ps_work* work, pybind11::object owners)
@@ -82,6 +85,7 @@ class TableWork {
   // False at the timeout. Raises the call's error.
   bool wait(std::optional<double> timeout_seconds);
   std::uint64_t version() const { return hvd_ps_work_version(work_); }
+  std::string stats() const { return hvd_ps_work_stats(work_); }
 
  private:
   void require_open() const;
