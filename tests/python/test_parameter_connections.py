@@ -98,8 +98,8 @@ def test_a_wait_for_all_servers_ends_with_its_time_and_by_ctrl_c(ranks, tmp_path
                 call()
             timer.join()
         (tmp_path / "shard-0-of-1.hvdps.unfinished").read_bytes()
-        with pytest.raises(ValueError):  # there was no snapshot yet: of the calls that were given up
-            servers.flush(timeout=30)
+        with pytest.raises(hvd.HorovodInternalError, match=f"the snapshot in {tmp_path} has failed"):
+            servers.flush(timeout=30)  # the first error of the calls that were given up
         assert servers.stats(timeout=30)[0]["waited for"]["rows"] == 1
 
 

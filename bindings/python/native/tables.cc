@@ -201,10 +201,11 @@ std::pair<std::uint32_t, std::uint32_t> ParameterServers::clocks() const {
 
 bool ParameterServers::flush(std::optional<double> timeout_seconds) {
   const Use ps(*this);
-  const bool done =
-      wait_in_parts(timeout_seconds, [&](std::int64_t timeout_us) { return hvd_ps_flush(ps, timeout_us); });
+  const auto wait = [&](std::int64_t timeout_us) { return hvd_ps_flush(ps, timeout_us); };
+  if (!wait_in_parts(timeout_seconds, wait)) return false;
   release_finished_calls();
-  return done;
+  wait_in_parts(0.0, wait);  // raises the error of a call that was dropped in progress, which nobody knew of before
+  return true;
 }
 
 std::unique_ptr<TableWork> ParameterServers::set_learning_rate(int table, float rate) {
