@@ -85,6 +85,14 @@ OutputSink::OutputSink(EventLoop& loop, int fd, Callbacks callbacks)
     const std::string path = "/proc/self/fd/" + std::to_string(fd);
     twin_.reset(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   }
+  is_pipe_ = S_ISFIFO(info.st_mode);
+  watch_reader();
+}
+
+// For a reader that leaves while there is nothing to write: without this, a job that prints nothing would outlive a
+// caller that was killed.
+void OutputSink::watch_reader() {
+  if (is_pipe_) loop_.watch(target(), 0, [this] { fail(EPIPE); });  // epoll reports EPOLLERR in any case
 }
 
 // Draws no bars behind a prompt, or while output is waiting; write_waiting() draws them then.
@@ -101,6 +109,7 @@ void OutputSink::put(std::string_view bytes) {
   const std::size_t settled = write_some(bytes);
   if (settled == bytes.size()) return;
   waiting_ = bytes.substr(settled);
+  loop_.forget(target());
   loop_.watch(target(), EPOLLOUT, [this] { write_waiting(); });
 }
 
@@ -111,6 +120,7 @@ void OutputSink::write_waiting() {
     loop_.forget(target());
     waiting_.clear();
     written_ = 0;
+    if (!broken_) watch_reader();
     draw_bars();
   } else if (written_ > waiting_.size() / 2) {
     waiting_.erase(0, written_);
@@ -137,6 +147,7 @@ std::size_t OutputSink::write_some(std::string_view bytes) {
 
 void OutputSink::fail(int error) {
   broken_ = true;
+  loop_.forget(target());
   if (error == EPIPE || error == EIO || error == ECONNRESET) {  // EIO: the terminal is gone
     callbacks_.reader_left();
   } else {

@@ -54,7 +54,7 @@ class OutputSink {
 
   struct Callbacks {
     std::function<void()> relieved;                   // congested() has become false
-    std::function<void()> reader_left;                // called once
+    std::function<void()> reader_left;                // called once, of a pipe also while nothing is written
     std::function<void(const std::string&)> failure;  // called once, with the cause: output is lost from now on
   };
 
@@ -89,13 +89,14 @@ class OutputSink {
   // Writes as much as possible now; returns the number of bytes that are written or lost for good.
   std::size_t write_some(std::string_view bytes);
   void write_waiting();
+  void watch_reader();
   void fail(int error);
 
   EventLoop& loop_;
   const int fd_;
   const Callbacks callbacks_;
   FileDescriptor twin_;
-  bool is_terminal_ = false, is_socket_ = false, draws_bars_ = false;
+  bool is_terminal_ = false, is_socket_ = false, is_pipe_ = false, draws_bars_ = false;
   Bars bars_;
   bool begins_line_ = true;  // whether the cursor is at the beginning of a line, apart from bars
   bool broken_ = false;

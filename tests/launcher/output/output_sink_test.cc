@@ -79,6 +79,25 @@ TEST_CASE("a reader that leaves is noticed once, and output goes nowhere after t
   CHECK(sink.empty());
 }
 
+TEST_CASE("a reader that leaves is noticed while nothing is written") {
+  EventLoop loop;
+  Pipe pipe;
+  Observed observed;
+  OutputSink sink(loop, pipe.writer.get(), observed.callbacks());
+  std::string read;
+  while (sink.empty()) sink.append(std::string(10'000, 'x'));
+  const Deadline deadline = deadline_after(10s);
+  while (!sink.empty() && Clock::now() < deadline) {
+    read += pipe.read_available();
+    loop.run_once(deadline_after(10ms));
+  }
+  CHECK(observed.reader_left == 0);
+  pipe.reader.reset();
+  while (observed.reader_left == 0 && Clock::now() < deadline) loop.run_once(deadline_after(10ms));
+  loop.run_once(Clock::now());
+  CHECK(observed.reader_left == 1);
+}
+
 TEST_CASE("a full disk is reported once with its cause") {
   EventLoop loop;
   Observed observed;
