@@ -380,7 +380,7 @@ def test_an_elastic_executor_takes_what_others_have_left(monkeypatch, capsys):
     for where, name, value in [
         *((elastic.ray, "nodes", lambda: nodes), (elastic.ray, "kill", lambda actor: None)),
         *((elastic, "time", clock), (elastic, "_is_ready", lambda answer: False), (elastic.Nodes, "_start", start)),
-        (elastic.state, "available_resources_per_node", lambda: free),
+        (ray._private.state, "available_resources_per_node", lambda: free),
     ]:
         monkeypatch.setattr(where, name, value)
     found = elastic.Nodes(Ticket("", b""), {"CPU": 2, "GPU": 0}, None, None, 10)
@@ -404,6 +404,9 @@ def test_an_elastic_executor_takes_what_others_have_left(monkeypatch, capsys):
         clock.now += elastic._SETTLE_S
         found.addresses()
     assert sorted(started[2:]) == [("a-aaaaaa", 1), ("b-bbbbbb", 1)]
+    monkeypatch.delattr(ray._private.state, "available_resources_per_node")
+    with pytest.raises(RuntimeError, match=r"which Ray \d.* does not have: use the Ray that docs/ray.md names"):
+        elastic.Nodes(Ticket("", b""), {"CPU": 2, "GPU": 0}, None, None, 10)
 
 
 # Ray Train

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray._private import state  # Ray's only interface that tells what is free on each node
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -150,6 +149,7 @@ class Nodes:
         self._most = most
         self._discovery = discovery
         self._start_timeout_s = start_timeout_s
+        self._free_by_node = _ray_free_by_node()
         self._nodes: dict[str, _Node] = {}  # by Ray's id
         self._not_before: dict[str, float] = {}
         self._seen: dict[str, tuple[int, float]] = {}  # free slots of a node that is partly taken, and since when
@@ -185,7 +185,7 @@ class Nodes:
         return True
 
     def _use_more(self, alive: Mapping[str, Mapping[str, Any]], room: Mapping[str, int]) -> None:
-        free = state.available_resources_per_node()
+        free = self._free_by_node()
         for identity, node in alive.items():
             used = sum(each.place.slots for each in self._nodes.values())
             wanted = room[identity] if self._most is None else min(room[identity], self._most - used)
@@ -242,6 +242,19 @@ class Nodes:
 
     def _drop(self, identity: str) -> None:
         ray.kill(self._nodes.pop(identity).actor)
+
+
+def _ray_free_by_node() -> Callable[[], Mapping[str, Mapping[str, float]]]:
+    """Ray's function that tells what is free on each node, by id. `ray.util.state` knows only what nodes have in all,
+    and `ray.available_resources()` what the whole cluster has free."""
+    try:
+        from ray._private.state import available_resources_per_node
+    except ImportError:
+        raise RuntimeError(
+            f"elastic jobs need ray._private.state.available_resources_per_node, which Ray {ray.__version__} does not "
+            "have: use the Ray that docs/ray.md names, or num_workers instead of min_workers"
+        ) from None
+    return available_resources_per_node
 
 
 def _name(identity: str, node: Mapping[str, Any]) -> str:
