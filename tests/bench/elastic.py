@@ -3,6 +3,7 @@
     python tests/bench/elastic.py [--trials 20] [-np 4] [--model MEGABYTES] [HVDRUN'S OPTIONS ...]
     python tests/bench/elastic.py --cut ...
     python tests/bench/elastic.py --beside-static [--trials 5] [-np 2] [--model MEGABYTES]
+    python tests/bench/elastic.py --overhead [--trials 5] [-np 2] [--model MEGABYTES]
 
 First form: one job; in each trial a process, chosen at random, is killed (SIGKILL) once all ranks train. With --cut,
 inside a lab of netlab.sh, it is a host that is cut from the network, and is joined again when the others have gone on:
@@ -20,8 +21,12 @@ Printed, in seconds:
 Third form: the same program for 1,000 steps as an elastic job and as one that is not, in turn. Of each job the median
 step counts, which what else the machine does hardly changes.
 
+Fourth form: the same two jobs, counted by `perf stat`, since 1 % of a step is less than what time varies by: system
+calls, context switches and, where the machine counts them, user-mode instructions, of a rank in a step. They are the
+difference between a long job and a short one, so that starts and ends do not count.
+
 A step here is a forward and backward pass over the model, its gradients' reduction, the optimizer's step, the commit,
-and a pause of 5 ms (not in the third form). All processes have one clock: those of one machine.
+and a pause of 5 ms (not in the third and fourth form). All processes have one clock: those of one machine.
 """
 
 import argparse
@@ -39,6 +44,9 @@ import time
 
 TIMEOUT = 120  # s, for a trial
 STEPS_BESIDE_STATIC = 1000
+STEPS_WARM = 100
+KINDS = {"static": [], "elastic": ["--min-np", "1"]}
+COUNTED = ["raw_syscalls:sys_enter", "context-switches", "instructions:u"]
 
 Step = collections.namedtuple("Step", "when host pid number rank size epoch transfer")
 
@@ -220,31 +228,82 @@ def measure_pauses(options: argparse.Namespace, hvdrun_options: list[str]) -> No
     print(f"steps: {max(steps[-1].number for steps in watch.steps.values())} finished, {done_twice(watch)} done twice")
 
 
-def median_step(options: argparse.Namespace, hvdrun_options: list[str]) -> float:
-    """Of one job, without its start; in microseconds."""
+def run_job(options: argparse.Namespace, hvdrun_options: list[str], steps: int, counts: str = "") -> list[Step]:
+    """The steps of rank 0 of one job. `counts`: a folder for what perf counts in each rank."""
     with tempfile.TemporaryDirectory() as logs:
-        hvdrun = ["hvdrun", "-np", str(options.np), *hvdrun_options]
-        subprocess.run([*hvdrun, *command_of(options, logs, STEPS_BESIDE_STATIC, 0)], check=True)
+        command = command_of(options, logs, steps, 0)
+        if counts:
+            perf = f"exec perf stat -x, -o $0/$HVD_RANK$HVD_PROCESS -e {','.join(COUNTED)} -- "
+            command = ["sh", "-c", perf + '"$@"', counts, *command]
+        subprocess.run(["hvdrun", "-np", str(options.np), *hvdrun_options, *command], check=True)
         watch = Watch(pathlib.Path(logs))
         watch.look()
-    steps = watch.steps[0]
-    assert len(steps) == STEPS_BESIDE_STATIC
-    return 1e6 * statistics.median(after.when - before.when for before, after in zip(steps[99:], steps[100:]))
+    assert len(watch.steps[0]) == steps
+    return watch.steps[0]
+
+
+def step_times(steps: list[Step]) -> list[float]:
+    """In microseconds, without the first ones."""
+    return [1e6 * (after.when - before.when) for before, after in zip(steps[STEPS_WARM - 1 :], steps[STEPS_WARM:])]
+
+
+def interleaved(trial: int) -> list[str]:
+    return list(KINDS) if trial % 2 == 0 else list(KINDS)[::-1]
 
 
 def measure_beside_static(options: argparse.Namespace, hvdrun_options: list[str]) -> None:
     ratios, all_of = [], {"elastic": [], "static": []}
-    print(f"{conditions(options)}; microseconds of a median step of {STEPS_BESIDE_STATIC - 100}")
+    print(f"{conditions(options)}; microseconds of a median step of {STEPS_BESIDE_STATIC - STEPS_WARM}")
     for trial in range(options.trials):
-        kinds = {"elastic": ["--min-np", "1"], "static": []}
-        order = list(kinds) if trial % 2 == 0 else list(kinds)[::-1]
-        took = {kind: median_step(options, [*hvdrun_options, *kinds[kind]]) for kind in order}
-        for kind, step in took.items():
-            all_of[kind].append(step)
+        took = {}
+        for kind in interleaved(trial):
+            steps = run_job(options, [*hvdrun_options, *KINDS[kind]], STEPS_BESIDE_STATIC)
+            took[kind] = statistics.median(step_times(steps))
+            all_of[kind].append(took[kind])
         ratios.append(took["elastic"] / took["static"])
         print(f"elastic {took['elastic']:.1f}  static {took['static']:.1f}  ratio {ratios[-1]:.3f}", flush=True)
     of_minima = min(all_of["elastic"]) / min(all_of["static"])
     print(f"ratio: median {statistics.median(ratios):.3f}, of the minima {of_minima:.3f}")
+
+
+def read_counts(folder: str) -> dict[str, float]:
+    """What perf has counted in all ranks; without what this machine does not count."""
+    total: dict[str, float] = collections.Counter()
+    for path in pathlib.Path(folder).iterdir():
+        for line in path.read_text().splitlines():
+            number, _, name, *_ = [*line.split(","), "", ""]
+            if name in COUNTED and number.replace(".", "").isdigit():
+                total[name] += float(number)
+    return total
+
+
+def counts_per_step(options: argparse.Namespace, hvdrun_options: list[str]) -> dict[str, float]:
+    """Of a rank; and "us", how long a median step takes."""
+    totals = []
+    for steps in (STEPS_WARM, STEPS_WARM + STEPS_BESIDE_STATIC):
+        with tempfile.TemporaryDirectory() as counts:
+            done = run_job(options, hvdrun_options, steps, counts)
+            totals.append(read_counts(counts))
+    short, long = totals
+    per_step = {name: (long[name] - short[name]) / STEPS_BESIDE_STATIC / options.np for name in long}
+    return {**per_step, "us": statistics.median(step_times(done))}
+
+
+def measure_overhead(options: argparse.Namespace, hvdrun_options: list[str]) -> None:
+    counted = {kind: [] for kind in KINDS}
+    for trial in range(options.trials):
+        for kind in interleaved(trial):
+            counted[kind].append(counts_per_step(options, [*hvdrun_options, *KINDS[kind]]))
+    print(f"{conditions(options)}; of a rank, in one of {STEPS_BESIDE_STATIC} steps; {options.trials} trials")
+    columns = [f"{kind}, {which}" for kind in KINDS for which in ("min", "median")]
+    print(f"{'':24}" + "".join(f"{column:>16}" for column in columns) + f"{'ratio of min':>14}")
+    for name in [*COUNTED, "us"]:
+        values = {kind: [each[name] for each in counted[kind] if name in each] for kind in KINDS}
+        if not all(values.values()):
+            print(f"{name:24}not counted by this machine")
+            continue
+        cells = "".join(f"{min(values[kind]):16.2f}{statistics.median(values[kind]):16.2f}" for kind in KINDS)
+        print(f"{name:24}{cells}{min(values['elastic']) / max(1e-9, min(values['static'])):14.3f}")
 
 
 if __name__ == "__main__":
@@ -259,6 +318,12 @@ if __name__ == "__main__":
         )
         parser.add_argument("--cut", action="store_true")
         parser.add_argument("--beside-static", action="store_true")
+        parser.add_argument("--overhead", action="store_true")
         random.seed(1)
         parsed = parser.parse_known_args()
-        measure_beside_static(*parsed) if parsed[0].beside_static else measure_pauses(*parsed)
+        if parsed[0].overhead:
+            measure_overhead(*parsed)
+        elif parsed[0].beside_static:
+            measure_beside_static(*parsed)
+        else:
+            measure_pauses(*parsed)
