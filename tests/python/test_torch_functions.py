@@ -132,6 +132,12 @@ def test_state_is_received_on_the_roots_kind_of_device_and_never_twice_in_the_sa
     ]:
         place = places.of(functions._Sent(given), present)
         assert (place is present) == is_taken and (place.device, place.shape) == (given.device, given.shape)
+
+    class OnGpu(nn.Parameter):
+        is_cpu = False
+
+    places = functions._Places(torch.optim.Adam([OnGpu(shared[0])]))
+    assert places.of(functions._Sent(shared[1]), shared[1]) is not shared[1]
     own = torch.zeros(2, 3)
     assert [places.of(functions._Sent(row), row) is row for row in own] == [True, False]
 

@@ -84,13 +84,16 @@ class _Places:
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        self._taken = {parameter.untyped_storage().data_ptr() for parameter in parameters if parameter.is_cpu}
+        plain = [parameter for parameter in parameters if type(parameter.data) is torch.Tensor]  # no DTensor
+        self._taken = {parameter.untyped_storage().data_ptr() for parameter in plain}
         self._devices = {parameter.device.type: parameter.device for parameter in parameters}
 
     def of(self, sent: _Sent, present: Any) -> torch.Tensor:
-        if sent.fits(present) and (memory := present.untyped_storage().data_ptr()) not in self._taken:
-            self._taken.add(memory)
-            return present
+        if sent.fits(present):
+            memory = present.untyped_storage().data_ptr()  # 0: it has none, as on "meta"
+            if memory == 0 or memory not in self._taken:
+                self._taken.add(memory)
+                return present
         device = self._devices.get(sent.device_type, sent.device_type)
         return torch.empty(sent.shape, dtype=sent.dtype, device=device)
 
