@@ -322,6 +322,18 @@ def read_epochs(feed, epochs: int, uneven: str = "repeat") -> list[list[tuple[in
     return found
 
 
+def read_until_join(feed) -> tuple[int, int, float, int]:
+    """Rows, their sum, steps, and the rank that came last."""
+    import hvd
+
+    hvd.init()
+    rows = total = steps = 0
+    for batch in feed.batches(8, "join"):
+        rows, total, steps = rows + len(batch), total + int(batch.sum()), steps + 1
+        assert hvd.allreduce(np.ones(1), op=hvd.Sum, name="step")[0] in (1, 2)
+    return rows, total, float(steps), feed.last_rank
+
+
 def numbers_of(epochs_by_rank, epoch: int) -> list[int]:
     return sorted(number for epochs in epochs_by_rank for batch in set(epochs[epoch]) for number in batch)
 
@@ -338,6 +350,10 @@ def test_rows_of_an_rdd_reach_the_ranks_once_each_epoch(session) -> None:
     assert numbers_of(hvd.spark.run(read_epochs, (feed, 1), num_proc=2), 0) == list(range(100))
     stopped = hvd.spark.run(read_epochs, (feed, 2, "stop"), num_proc=3)
     assert {len(epochs[1]) for epochs in stopped} == {4}
+    joined = hvd.spark.run(read_until_join, (feed,), num_proc=2)
+    assert [(rows, steps) for rows, _, steps, _ in joined] == [(57, 8.0), (43, 6.0)]  # 4 and 3 partitions
+    assert [last_rank for *_, last_rank in joined] == [0, 0]
+    assert sum(total for _, total, *_ in joined) == sum(range(100))
     feed.close()
 
 
@@ -517,6 +533,47 @@ def test_a_cluster_that_fails_says_why(session, monkeypatch) -> None:
     with pytest.raises(ValueError, match="the workers read files"):
         reader.train(session.sparkContext.parallelize(range(2), 2))
     assert reader.shutdown(timeout=LIMIT_S) == [0, 1]
+
+
+def train_to_three(folder: str, context) -> tuple[float, int, int]:
+    """Fits a mean, and writes it after each step; the chief's process is killed once."""
+    import hvd
+
+    hvd.init()
+    is_chief, checkpoint, killed = context.job_name == "chief", Path(folder, "checkpoint"), Path(folder, "killed")
+    mean, steps = map(float, checkpoint.read_text().split()) if checkpoint.exists() else (0.0, 0.0)
+    mean, steps = hvd.broadcast_object((mean, steps))
+    feed, rows = context.get_data_feed(), 0
+    while True:
+        batch = feed.next_batch(10)
+        share = hvd.allreduce(np.array([sum(batch), len(batch)], dtype=np.float64), op=hvd.Sum, name="share")
+        if share[1] == 0:
+            return mean, int(steps), rows
+        mean, steps, rows = mean + 0.2 * (share[0] / share[1] - mean), steps + 1, rows + len(batch)
+        if is_chief:
+            Path(folder, "unfinished").write_text(f"{mean} {steps}")
+            Path(folder, "unfinished").rename(checkpoint)
+            if steps == 5 and not killed.exists():
+                killed.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_cluster_goes_on_when_its_chief_is_killed(session, tmp_path, capfd) -> None:
+    rows = session.sparkContext.parallelize([3.0] * 80, 4)
+    cluster = hvd.spark.cluster(train_to_three, str(tmp_path), num_workers=2, restarts=1)
+    cluster.train(rows, num_epochs=4)
+    (mean, steps, rows_of_chief), (mean_of_worker, _, rows_of_worker) = cluster.shutdown(timeout=LIMIT_S)
+    assert (tmp_path / "killed").exists() and mean == mean_of_worker == pytest.approx(3 * (1 - 0.8**steps))
+    # Whole epochs, those that were not used before; after five steps from the checkpoint.
+    fed = rows_of_chief + rows_of_worker
+    assert fed in (160, 240, 320) and steps >= 5 + fed / 20
+    assert "all roles are started again, because the process of chief 0 died (signal 9)" in capfd.readouterr().err
+    for left in ("killed", "checkpoint"):
+        (tmp_path / left).unlink()
+    cluster = hvd.spark.cluster(train_to_three, str(tmp_path), num_workers=2)
+    with pytest.raises(RankFailedError, match=r"the process of chief 0 died \(signal 9\)"):
+        cluster.train(rows, num_epochs=4)
+        cluster.shutdown(timeout=LIMIT_S)
 
 
 # ---- experiments

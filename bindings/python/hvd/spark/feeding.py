@@ -33,8 +33,8 @@ from typing import Any, NamedTuple, Union
 from hvd.exceptions import HorovodInternalError
 from hvd.spark import channel, shared_memory
 
-_WANT, _START, _FAILED, _CLOSE = range(4)  # between a rank and the driver
-_BEGIN, _RESUME, _BLOCK, _FILLED, _READ, _END, _DONE, _RESULTS = range(4, 12)  # between a task and a rank
+_WANT, _START, _FAILED, _CLOSE, _USED = range(5)  # between a rank and the driver
+_BEGIN, _RESUME, _BLOCK, _FILLED, _READ, _END, _DONE, _RESULTS = range(5, 13)  # between a task and a rank
 
 _SUMMED_BYTES = 4096
 _MOST_SPARES = 8
@@ -290,6 +290,7 @@ class Receiver:
         self.error: str | None = None
         self._is_closed = False  # no further epoch begins
         self._is_shut = False
+        self._used = -1  # the last epoch that `wait_for_use` has returned
         self._listener = channel.Listener(key, self._serve)
         self.port = self._listener.port
 
@@ -339,6 +340,18 @@ class Receiver:
                 return None
             raise FeedError(self.error)
 
+    def wait_for_use(self) -> int | None:
+        """Called by the thread that takes blocks, once it has used all that it took. Waits until `take` would return,
+        or until all blocks of the epoch have been used: returns the epoch then, once."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._blocks or self.error or self._is_closed or (self._used < self._epoch and self._has_all())
+            )
+            if self._blocks or self.error or self._used == self._epoch or not self._has_all():
+                return None
+            self._used = self._epoch
+            return self._epoch
+
     def give_back(self, block: Block) -> None:
         """Its bytes are not needed any more. Memory that is used again need not be zeroed by the system."""
         if block.is_read is not None:
@@ -356,7 +369,10 @@ class Receiver:
     def is_complete(self) -> bool:
         """Whether all partitions of this epoch have come."""
         with self._changed:
-            return all(one.done for one in self._partitions.values())
+            return self._has_all()
+
+    def _has_all(self) -> bool:
+        return all(one.done for one in self._partitions.values())
 
     def is_empty(self) -> bool:
         """Whether `take` would wait now."""
@@ -366,7 +382,7 @@ class Receiver:
     def _is_over(self, epoch: int | None) -> bool:
         if epoch is None:
             return self._is_closed
-        return self._is_closed or (self._epoch == epoch and all(one.done for one in self._partitions.values()))
+        return self._is_closed or (self._epoch == epoch and self._has_all())
 
     def close(self) -> None:
         self._is_shut = True
@@ -486,6 +502,13 @@ class Inlet:
                 raise FeedError(self.receiver.error)
             return self._started.popleft()
 
+    def tell_used(self) -> None:
+        """Called once all rows taken so far have been used: tells the driver when that was a whole epoch. Waits until
+        there is a block to take, or none will come."""
+        while (epoch := self.receiver.wait_for_use()) is not None:
+            with contextlib.suppress(OSError):  # `take` will say that the driver is gone
+                self._driver.send(_USED, number=epoch)
+
     def _listen(self) -> None:
         try:
             while (frame := self._driver.receive()).kind != _CLOSE:
@@ -543,6 +566,7 @@ class Coordinator:
         self._waiting: dict[int, tuple[dict[str, Any], channel.Connection]] = {}  # by rank
         self._addresses: list[channel.Address] = []
         self._connections: list[channel.Connection] = []
+        self._users: dict[int, set[channel.Connection]] = {}  # by epoch: ranks that have used all of their rows
         self._epoch = 0
         self._listener = channel.Listener(self.key, self._serve)
         self.address = channel.Address(host, self._listener.port)
@@ -561,6 +585,16 @@ class Coordinator:
     def start(self, epoch: int, partitions: int) -> None:
         """Begins the epoch on all ranks."""
         self._tell(_START, json.dumps({"epoch": epoch, "partitions": partitions}).encode())
+
+    def is_used(self, epoch: int) -> bool:
+        """Whether all ranks have used all their rows of an epoch, as far as they say so (`Inlet.tell_used`)."""
+        with self._changed:
+            return len(self._users.get(epoch, ())) == len(self._addresses)
+
+    def forget_ranks(self) -> None:
+        """Others will take the place of those that have said where they listen."""
+        with self._changed:
+            self._connections = []
 
     def link(self) -> Link:
         """To ranks that are asked for results."""
@@ -589,7 +623,10 @@ class Coordinator:
             while not has_all:
                 frame = connection.receive()
                 has_all = frame.kind == _CLOSE
-                if not has_all and self._all_wait(json.loads(frame.data), connection):
+                if frame.kind == _USED:
+                    with self._changed:
+                        self._users.setdefault(frame.number, set()).add(connection)
+                elif not has_all and self._all_wait(json.loads(frame.data), connection):
                     self._wanted()
         finally:
             with self._changed:

@@ -88,8 +88,9 @@ class Feed:
                 self._job.cancel()
 
 
-def run_epoch(spark: engine.Classic, job: engine.Job, source: blocks.Source, coordinator: feeding.Coordinator) -> None:
-    """Feeds all rows once. StageError if Spark cannot make them, ValueError if it cannot begin."""
+def run_epoch(spark: engine.Classic, job: engine.Job, source: blocks.Source, coordinator: feeding.Coordinator) -> int:
+    """Feeds all rows once, and returns the number of the epoch. StageError if Spark cannot make them, ValueError if it
+    cannot begin."""
     link = coordinator.next_epoch()
     ranks = len(link.addresses)
     partitions, send = job.run(lambda: source.prepare(link), "hvd.spark: preparing rows")
@@ -98,6 +99,7 @@ def run_epoch(spark: engine.Classic, job: engine.Job, source: blocks.Source, coo
     _require_free_slot(spark, ranks)
     coordinator.start(link.epoch, partitions)
     job.run(send, "hvd.spark: feeding rows")
+    return link.epoch
 
 
 def _require_free_slot(spark: engine.Classic, ranks: int) -> None:

@@ -18,6 +18,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -33,7 +34,7 @@ InputMode = Literal["spark", "files"]
 
 _END_S = 3600.0
 _EXIT_S = 10.0  # of a role's process, once its outcome is there
-_LATE_S = 15.0  # until the stage of a worker that was lost has ended
+_LATE_S = 30.0  # until the stage of a worker that was lost has ended
 
 
 def start_cluster(
@@ -45,6 +46,7 @@ def start_cluster(
     evaluator: bool = False,
     input_mode: InputMode = "spark",
     tensorboard: str | None = None,
+    restarts: int = 0,
     start_timeout: float | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Cluster:
@@ -60,6 +62,8 @@ def start_cluster(
         input_mode: "spark": workers get the rows that `train` and `inference` bring, from `context.get_data_feed()`.
             "files": they read for themselves.
         tensorboard: a folder that the driver sees too: TensorBoard shows it while the cluster runs.
+        restarts: how often all roles are started again, if the process or the executor of one of them is lost. The
+            function must then begin with the chief's last checkpoint. An exception that it raises ends the cluster.
         start_timeout: as of `hvd.spark.run`.
         env: variables for all of them.
 
@@ -74,10 +78,12 @@ def start_cluster(
     workers = spark.slots() - others - feeding_slots if num_workers is None else num_workers
     if workers < 1 or num_ps < 0:
         raise ValueError(f"{workers} workers and {num_ps} servers: at least one worker; ask for more executors")
+    if restarts < 0:
+        raise ValueError(f"restarts is {restarts}: how often roles are started again, at least 0")
     timeout_s = run_function.start_timeout_s(start_timeout)
     spark.require_slots(workers + others + feeding_slots, timeout_s)
     roles = Roles(workers, num_ps, evaluator)
-    return Cluster(spark, fn, args, roles, input_mode, tensorboard, timeout_s, dict(env or {}))
+    return Cluster(spark, fn, args, roles, input_mode, tensorboard, restarts, timeout_s, dict(env or {}))
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,15 @@ class Roles:
         return {role: members for role, members in spec.items() if members}
 
 
+@dataclass
+class _Epoch:
+    """Rows that the workers are to have."""
+
+    source: blocks.Source
+    number: int | None = None  # in which the workers have got them
+    attempt: int = -1  # to which these workers belonged
+
+
 class Cluster:
     """On the driver: a function that runs in roles, made by `hvd.spark.cluster`."""
 
@@ -118,32 +133,60 @@ class Cluster:
         roles: Roles,
         input_mode: InputMode,
         tensorboard: str | None,
+        restarts: int,
         timeout_s: float,
         env: dict[str, str],
     ) -> None:
         self._spark = spark
+        self._roles = roles
         self._input_mode = input_mode
-        call = cloudpickle.dumps((fn, args))  # before anything is started: it may fail
+        self._restarts = restarts
+        self._env = env
+        self._call = cloudpickle.dumps((fn, args))  # before anything is started: it may fail
         self._coordinator = feeding.Coordinator(spark.host, lambda: None, self._lost_worker)
         self._feeding: engine.Job | None = None
         self._timeout_s = timeout_s
+        self._epochs: list[_Epoch] = []  # that not all workers have used yet, as far as is known
+        self._changed = threading.Condition()
+        self._attempt = 0  # at running the roles
+        self._has_ended = False
         self._results: list[Any] = []
         self._error: BaseException | None = None
-        console = output.Console(roles.tasks, spark.host, None, None)
-        env = {"HVD_JOB_KEY": secrets.token_hex(32), **env}
-        task = RoleTask(call, roles, env, console.reporting, self._coordinator.address, self._coordinator.key)
         self._tensorboard = None if tensorboard is None else _start_tensorboard(tensorboard)
-        self._thread = threading.Thread(target=self._run, args=(task, console), name="hvd-cluster", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, name="hvd-cluster", daemon=True).start()
 
-    def _run(self, task: RoleTask, console: output.Console) -> None:
+    def _run(self) -> None:
         try:
-            results = run_function.run_stage(self._spark, task, task.roles.tasks, console, self._timeout_s)
-            self._results = [result for number, result in enumerate(results) if task.roles.of(number)[0] != "ps"]
+            results = self._run_roles()
+            while results is None:
+                results = self._run_roles()
+            self._results = [result for number, result in enumerate(results) if self._roles.of(number)[0] != "ps"]
         except BaseException as error:
             self._error = error
         finally:
+            with self._changed:
+                self._has_ended = True
+                self._changed.notify_all()
             self._lost_worker()
+
+    def _run_roles(self) -> list[Any] | None:
+        """What the function returned, by task. None if a role was lost, and all may be started again."""
+        console = output.Console(self._roles.tasks, self._spark.host, None, None)
+        env = {"HVD_JOB_KEY": secrets.token_hex(32), **self._env}
+        coordinator = self._coordinator
+        task = RoleTask(self._call, self._roles, env, console.reporting, coordinator.address, coordinator.key)
+        try:
+            return run_function.run_stage(self._spark, task, self._roles.tasks, console, self._timeout_s)
+        except RankFailedError as error:
+            if self._attempt == self._restarts:
+                raise
+            print(f"hvd.spark.cluster: all roles are started again, because {error}", file=sys.stderr)
+        self._coordinator.forget_ranks()
+        with self._changed:
+            self._attempt += 1
+            self._changed.notify_all()
+        self._lost_worker()
+        return None
 
     def _lost_worker(self) -> None:
         if self._feeding is not None:
@@ -152,26 +195,54 @@ class Cluster:
     def train(self, data: Any, num_epochs: int = 1) -> None:
         """Feeds the workers an RDD or a DataFrame, and returns when they have all of its rows, each on one of them.
 
+        After a restart (`restarts`) it feeds again, from its first row, each epoch that some worker had not used in
+        whole: rows may be seen twice, and none is lost but by steps that the checkpoint does not have.
+
         Raises:
             Exception: the function's own, if it has failed; see `hvd.spark.run`.
             FeedError: Spark cannot make the rows, or the function has ended before it had them.
         """
         source = blocks.Source(self._as_rows(data))
         for _ in range(num_epochs):
-            self._require_fed()
-            self._feeding = self._spark.job()
+            self._require_ranks()
+            self._epochs.append(_Epoch(source))
+            self._feed_epochs()
+
+    def _feed_epochs(self) -> None:
+        """Until the workers of one attempt have got all rows that those before may not have used."""
+        while True:
+            self._epochs = [
+                one for one in self._epochs if one.number is None or not self._coordinator.is_used(one.number)
+            ]
+            due = next((one for one in self._epochs if one.attempt != self._attempt), None)
+            if due is None:
+                return
             try:
-                feeds.run_epoch(self._spark, self._feeding, source, self._coordinator)
-            except engine.StageError as error:
-                self._raise_if_failed(_LATE_S)
+                self._require_ranks()
+                self._feed(due)
+            except BaseException:
+                self._epochs.remove(due)
+                raise
+
+    def _feed(self, epoch: _Epoch) -> None:
+        """Feeds an epoch, unless the workers are lost and others come."""
+        attempt = self._attempt
+        self._feeding = self._spark.job()
+        try:
+            epoch.number = feeds.run_epoch(self._spark, self._feeding, epoch.source, self._coordinator)
+            epoch.attempt = attempt
+        except engine.StageError as error:
+            if not self._has_restarted(attempt, _LATE_S):
+                self._raise_if_failed()
                 raise feeding.FeedError(f"the workers cannot be fed: {error}") from None
-            finally:
-                self._feeding = None
+        finally:
+            self._feeding = None
 
     def inference(self, data: Any) -> Any:
         """An RDD of what the workers answer to the rows of an RDD or a DataFrame, with `batch_results`: one result for
-        each row, in the order of the rows. As every RDD, it is computed when an action asks for it."""
-        self._require_fed()
+        each row, in the order of the rows. As every RDD, it is computed when an action asks for it. After a restart
+        (`restarts`) call `inference` again: the RDD's action raises a ConnectionError."""
+        self._require_ranks()
         return blocks.Source(self._as_rows(data)).asked(self._coordinator.link())
 
     def shutdown(self, timeout: float = _END_S) -> list[Any]:
@@ -182,36 +253,59 @@ class Cluster:
             Exception: the function's own; see `hvd.spark.run`.
             TimeoutError: it has not ended after `timeout` seconds.
         """
-        if self._input_mode == "spark" and self._error is None:
-            self._coordinator.wait_for_ranks(self._timeout_s if self._thread.is_alive() else 0)
-            self._coordinator.finish()
-        self._thread.join(timeout)
-        if self._thread.is_alive():
-            raise TimeoutError(f"the cluster's function has not ended after {timeout:g} s")
-        self._coordinator.close()
-        if self._tensorboard is not None:
-            self._tensorboard.terminate()
-            self._tensorboard.wait()
-        self._raise_if_failed(0)
+        try:
+            self._await_end(timeout)
+        finally:
+            if self._has_ended:
+                self._coordinator.close()
+                if self._tensorboard is not None:
+                    self._tensorboard.terminate()
+                    self._tensorboard.wait()
+        self._raise_if_failed()
         return self._results
+
+    def _await_end(self, timeout: float) -> None:
+        ends_at = time.monotonic() + timeout
+        attempt = -1
+        while attempt != self._attempt:
+            attempt = self._attempt
+            if self._input_mode == "spark" and not self._has_ended:
+                self._feed_epochs()
+                self._wait_for_ranks()
+                self._coordinator.finish()
+            self._has_restarted(attempt, max(0, ends_at - time.monotonic()))
+        if not self._has_ended:
+            raise TimeoutError(f"the cluster's function has not ended after {timeout:g} s")
 
     def _as_rows(self, data: Any) -> Any:
         return data if hasattr(data, "mapPartitionsWithIndex") else data.rdd
 
-    def _require_fed(self) -> None:
+    def _require_ranks(self) -> None:
+        """Waits until the workers have asked for rows."""
         if self._input_mode != "spark":
             raise ValueError('the workers read files: start the cluster with input_mode="spark" to feed them')
-        ends_at = self._timeout_s
-        while not self._coordinator.wait_for_ranks(0.1):
-            ends_at -= 0.1
-            if not self._thread.is_alive():
-                self._raise_if_failed(0)
-                raise feeding.FeedError("the function has ended without asking for rows (context.get_data_feed())")
-            if ends_at < 0:
-                raise feeding.FeedError(f"the workers have not asked for rows in {self._timeout_s:g} s")
+        if self._wait_for_ranks():
+            return
+        self._raise_if_failed()
+        if self._has_ended:
+            raise feeding.FeedError("the function has ended without asking for rows (context.get_data_feed())")
+        raise feeding.FeedError(f"the workers have not asked for rows in {self._timeout_s:g} s")
 
-    def _raise_if_failed(self, wait_s: float) -> None:
-        self._thread.join(wait_s)
+    def _wait_for_ranks(self) -> bool:
+        """Until the workers have asked for rows: whether they have, before the function ended and in time."""
+        ends_at = time.monotonic() + self._timeout_s
+        while not self._coordinator.wait_for_ranks(0.1):
+            if self._has_ended or time.monotonic() > ends_at:
+                return False
+        return True
+
+    def _has_restarted(self, attempt: int, wait_s: float) -> bool:
+        """Whether another attempt follows this one, which may be about to end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_ended or self._attempt != attempt, wait_s)
+            return self._attempt != attempt
+
+    def _raise_if_failed(self) -> None:
         if self._error is not None:
             raise self._error
 
@@ -391,6 +485,8 @@ class DataFeed:
         return dict(zip(self._names, columns))
 
     def _take_block(self) -> None:
+        if not self._rows:  # the function has used all that it got: it asks for more
+            self._inlet.tell_used()
         block = self._inlet.receiver.take()
         if block is None:
             self._is_at_end = True
@@ -422,6 +518,7 @@ class DataFeed:
         """Drops all rows that have come or come later: training is done."""
         self._rows = []
         while not self._is_at_end:
+            self._inlet.tell_used()
             if (block := self._inlet.receiver.take()) is None:
                 self._is_at_end = True
             elif block.asker is not None:
