@@ -21,6 +21,7 @@ from pyspark.ml.feature import VectorAssembler
 from pyspark.sql import SparkSession
 
 import hvd.data
+import hvd.spark
 from horovod.spark.common.store import DBFSLocalStore, FilesystemStore, HDFSStore, LocalStore, Store
 from horovod.spark.common.util import prepare_data
 from hvd.spark import arrow
@@ -159,6 +160,18 @@ def test_keras(frame, assembler, tmp_path) -> None:
     logs = tmp_path / "runs" / "two" / "logs"
     assert logs.exists() == (importlib.util.find_spec("tensorboard") is not None)
     assert error(resumed.setOutputCols(["y__output"]).transform(rows)) < 0.5
+    # In a process that has TensorFlow already.
+    fed = hvd.spark.run(read_with_tensorflow, (hvd.spark.feed(frame.select("number", "a")),), num_proc=1)
+    assert fed == [[sorted(range(ROWS))] * 2]
+
+
+def read_with_tensorflow(feed) -> list[list[int]]:
+    """The numbers of each of two epochs."""
+    import tensorflow as tf
+
+    signature = {"number": tf.TensorSpec([None], tf.int64), "a": tf.TensorSpec([None], tf.float64)}
+    dataset = feed.tf(16, signature)
+    return [sorted(int(number) for batch in dataset for number in batch["number"]) for _ in range(2)]
 
 
 class Shards:
@@ -257,6 +270,21 @@ def test_wrong_params(frame, assembler, tmp_path) -> None:
         torch_estimator(store).fit(rows.filter("number = 4"))
     with prepare_data(2, store, rows, ["y"], ["x"], "held") as index:
         assert frames_written(store, index) == (80, 20)
+    import keras
+
+    from horovod.spark.keras import KerasEstimator
+
+    of_keras_2 = type("Sequential", (), {"__module__": "tf_keras.src.engine.sequential"})()
+    columns = {"feature_cols": ["x"], "label_cols": ["y"]}
+    with pytest.raises(TypeError, match=r"is a tf_keras\.src\.engine\.sequential\.Sequential, and .* of Keras 3"):
+        KerasEstimator(num_proc=2, store=store, model=of_keras_2, loss="mse", **columns).fit(rows)
+    with pytest.raises(ValueError, match="KerasEstimator needs the param loss, or a model that is compiled"):
+        KerasEstimator(num_proc=2, store=store, model=keras.Sequential(), **columns).fit(rows)
+    with (
+        pytest.warns(UserWarning, match="callbacks have no effect in TorchEstimator"),
+        pytest.raises(FileNotFoundError),
+    ):
+        torch_estimator(store, callbacks=[print]).fit_on_parquet(dataset_idx=77)
     with pytest.raises(FileNotFoundError, match="is not there"):
         torch_estimator(store).fit_on_parquet(dataset_idx=77)
 

@@ -42,6 +42,12 @@ class KerasEstimator(HvdEstimator):
 
     def _check(self) -> None:
         super()._check()
+        if not isinstance(model := self.getModel(), keras.Model):
+            raise TypeError(
+                f"the model is a {type(model).__module__}.{type(model).__qualname__}, and KerasEstimator trains those "
+                "of Keras 3 (import keras): convert it, or train one of tf_keras with hvd.tensorflow.keras in "
+                "hvd.spark.run"
+            )
         if not self.getLoss() and not self.getModel().compiled:
             raise ValueError("KerasEstimator needs the param loss, or a model that is compiled")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import itertools
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -47,6 +48,8 @@ class TorchEstimator(HvdEstimator):
             raise ValueError("TorchEstimator needs the param loss, or loss_constructors")
         if self.getLoss() and self.getLossConstructors():
             raise ValueError("loss and loss_constructors are both given")
+        if self.getCallbacks():
+            warnings.warn("callbacks have no effect in TorchEstimator; train_minibatch_fn has", stacklevel=3)
 
     def _training(self) -> tuple[Callable[..., Any], Sequence[Any]]:
         names = "loss loss_constructors loss_weights metrics input_shapes label_shapes transformation_fn"
