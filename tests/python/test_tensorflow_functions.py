@@ -218,8 +218,12 @@ def test_elastic_state_of_keras():
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(1, kernel_initializer="ones")])
     model.compile(keras.optimizers.SGD(momentum=0.9), "mse")
     state = hvd.elastic.TensorFlowKerasState(model, batch=0)
-    model.train_on_batch(np.full((2, 3), hvd.rank() + 1.0), np.zeros((2, 1)))
+    if hvd.rank() == 0:  # newcomers have no variables of the optimizer yet
+        model.train_on_batch(np.full((2, 3), 1.0), np.zeros((2, 1)))
+    else:
+        state.make_room()
     state.sync()
+    assert np.any(model.optimizer.variables[-1])
     kernels = hvd.allgather_object(
         [np.asarray(each).tolist() for each in [*model.variables, *model.optimizer.variables]]
     )

@@ -118,14 +118,23 @@ class TensorFlowKerasState(TensorFlowState):
         self.variables = self._current_variables()
         super().save()
 
+    def make_room(self) -> None:
+        """Makes the optimizer's variables."""
+        self._build_optimizer()
+
+    def _build_optimizer(self) -> None:
+        """Unless it has its variables: ranks that have trained have them, and newcomers need the same."""
+        build = getattr(self.optimizer, "build", None)
+        if build is not None and self.model.trainable_variables:
+            build(self.model.trainable_variables)
+
     def sync(self) -> None:
+        self._build_optimizer()
         self.variables = self._current_variables()
         super().sync()
 
     def load(self, saved: dict[str, Any]) -> None:
-        build = getattr(self.optimizer, "build", None)
-        if build is not None:  # the checkpoint has its variables
-            build(self.model.trainable_variables)
+        self._build_optimizer()  # the checkpoint has its variables
         self.variables = self._current_variables()
         super().load(saved)
 
