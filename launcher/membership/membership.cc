@@ -360,8 +360,7 @@ bool Membership::newcomers_wait() const {
 bool Membership::can_begin() const {
   const std::vector<int> order = candidates();
   if (static_cast<int>(order.size()) < (ends_early_ ? 1 : options_.min_np)) return false;
-  const bool some_stay = std::ranges::any_of(order, [&](int number) { return !processes_.at(number).leaves; });
-  return some_stay && (is_first() || processes_.at(order.front()).has_state);
+  return is_first() || processes_.at(order.front()).has_state;
 }
 
 }  // namespace hvd::launcher

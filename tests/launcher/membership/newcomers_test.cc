@@ -48,3 +48,19 @@ TEST_CASE("membership: newcomers that start together join together, unless one t
   CHECK(std::get<AnnounceChange>(actions[0]) == AnnounceChange{.epoch = 1, .adds = true});
   CHECK(membership.next_deadline() == std::nullopt);
 }
+
+// They hold all slots, so nobody else can come: they go on, and do not wait for others.
+TEST_CASE("membership: all ranks are to leave, one after the other") {
+  Membership membership({.num_proc = 2, .min_np = 1, .max_np = 2, .cooldown_min = 0s}, TimePoint());
+  const auto now = TimePoint();
+  membership.hosts_changed({{"a", 2}}, now);
+  for (const int process : {0, 1}) membership.process_arrived(process, now);
+  membership.take_actions();
+  membership.process_preempted(0, now);
+  CHECK(std::get<AnnounceChange>(membership.take_actions().at(0)) == AnnounceChange{.epoch = 1, .removes = true});
+  membership.process_preempted(1, now);
+  for (const int process : {0, 1}) membership.process_arrived(process, now);
+  CHECK(membership.running());
+  CHECK(membership.epoch() == 2);
+  CHECK(std::get<BeginEpoch>(membership.take_actions().back()).processes == std::vector{0, 1});
+}
