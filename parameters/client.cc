@@ -95,7 +95,7 @@ class ParameterClient::State {
   TimePoint gave_up GUARDED_BY(mutex){};                   // the last wait that ended without what it was for
   Deadline stall_due GUARDED_BY(mutex) = Deadline::max();  // of the present wait: when it is told as a stall
 
-  std::uint32_t servers() const { return static_cast<std::uint32_t>(worker.options.servers); }
+  std::uint32_t shards() const { return static_cast<std::uint32_t>(worker.options.shards()); }
 
   const TableSpec& spec_of(int table) const REQUIRES(mutex) {
     if (table < 0 || static_cast<std::size_t>(table) >= tables.size()) throw InvalidArgument("there is no such table");
@@ -182,7 +182,7 @@ class ParameterClient::State {
   }
 
   void tell_stall(const Link& link) const {
-    worker.log.warning("stalled: no answer from parameter server " + std::to_string(link.shard()) +
+    worker.log.warning("stalled: no answer from parameter server " + std::to_string(link.server()) +
                        ", which is stopped, or makes this worker wait for a slower one");
   }
 
@@ -208,8 +208,7 @@ class ParameterClient::State {
   std::vector<std::uint32_t> missing_in_cache(const Message& pull) REQUIRES(mutex);
   void deal(Message prototype, std::span<const std::uint64_t> keys) REQUIRES(mutex);
   void deal_places(const Message& prototype, std::span<const std::uint32_t> places) REQUIRES(mutex);
-  void submit_range(Message&& prototype, std::uint32_t server, std::uint32_t first, std::uint32_t count)
-      REQUIRES(mutex);
+  void submit_range(Message&& prototype, std::uint32_t shard, std::uint32_t first, std::uint32_t count) REQUIRES(mutex);
   std::uint32_t rows_per_message(const TableSpec& spec, PsOp op) const;
 };
 
@@ -260,34 +259,34 @@ std::uint32_t ParameterClient::State::rows_per_message(const TableSpec& spec, Ps
   return static_cast<std::uint32_t>(std::clamp<std::size_t>(rows, 1, kMaxPsRows));
 }
 
-void ParameterClient::State::submit_range(Message&& prototype, std::uint32_t server, std::uint32_t first,
+void ParameterClient::State::submit_range(Message&& prototype, std::uint32_t shard, std::uint32_t first,
                                           std::uint32_t count) {
   const std::uint32_t at_most = rows_per_message(spec_of(prototype.table), prototype.request.op);
   if (count <= at_most && count > 0) {
     prototype.first = first;
     prototype.request.rows = count;
-    return links[server]->submit(std::move(prototype), clock);
+    return links[shard]->submit(std::move(prototype), clock);
   }
   for (std::uint32_t done = 0; done < count;) {
     Message message = prototype;
     message.first = first + done;
     message.request.rows = std::min(count - done, at_most);
     done += message.request.rows;
-    links[server]->submit(std::move(message), clock);
+    links[shard]->submit(std::move(message), clock);
   }
 }
 
-// To each server its rows: as they lie in memory where that is all of them or a range, else one by one.
+// To each shard its rows: as they lie in memory where that is all of them or a range, else one by one.
 void ParameterClient::State::deal(Message prototype, std::span<const std::uint64_t> keys) {
   const TableSpec& spec = spec_of(prototype.table);
   const auto count = static_cast<std::uint32_t>(keys.size());
-  if (servers() == 1) return submit_range(std::move(prototype), 0, 0, count);
+  if (shards() == 1) return submit_range(std::move(prototype), 0, 0, count);
   if (prototype.rows.is_whole) {
     for (std::uint32_t first = 0; first < count;) {
-      const std::uint32_t server = shard_of(spec, first, servers());
+      const std::uint32_t shard = shard_of(spec, first, shards());
       std::uint32_t end = first + 1;
-      while (end < count && shard_of(spec, end, servers()) == server) ++end;
-      submit_range(Message(prototype), server, first, end - first);
+      while (end < count && shard_of(spec, end, shards()) == shard) ++end;
+      submit_range(Message(prototype), shard, first, end - first);
       first = end;
     }
     return;
@@ -300,20 +299,20 @@ void ParameterClient::State::deal(Message prototype, std::span<const std::uint64
 // Of a call's rows those at these places.
 void ParameterClient::State::deal_places(const Message& prototype, std::span<const std::uint32_t> places) {
   const TableSpec& spec = spec_of(prototype.table);
-  std::vector<std::vector<std::uint32_t>> by_server(servers());
+  std::vector<std::vector<std::uint32_t>> by_shard(shards());
   for (const std::uint32_t place : places) {
-    by_server[shard_of(spec, prototype.rows.keys[place], servers())].push_back(place);
+    by_shard[shard_of(spec, prototype.rows.keys[place], shards())].push_back(place);
   }
   const std::uint32_t at_most = rows_per_message(spec, prototype.request.op);
-  for (std::uint32_t server = 0; server < servers(); ++server) {
-    const auto& own = by_server[server];
+  for (std::uint32_t shard = 0; shard < shards(); ++shard) {
+    const auto& own = by_shard[shard];
     for (std::size_t first = 0; first < own.size(); first += at_most) {
       Message message = prototype;
       const std::size_t end = std::min(own.size(), first + at_most);
       message.places.assign(own.begin() + static_cast<std::ptrdiff_t>(first),
                             own.begin() + static_cast<std::ptrdiff_t>(end));
       message.request.rows = static_cast<std::uint32_t>(message.places.size());
-      links[server]->submit(std::move(message), clock);
+      links[shard]->submit(std::move(message), clock);
     }
   }
 }
@@ -399,7 +398,7 @@ void ParameterClient::State::wait_for(const CallReference& call, Deadline deadli
     std::string missing;
     const CallerLock lock(mutex, callers);
     for (const auto& link : links) {
-      if (!link->is_idle()) missing += (missing.empty() ? "" : ", ") + std::to_string(link->shard());
+      if (!link->is_idle()) missing += (missing.empty() ? "" : ", ") + std::to_string(link->server());
     }
     throw Timeout(std::string(what) + ": no answer from parameter server " + missing);
   }
@@ -411,8 +410,8 @@ void ParameterClient::State::wait_for(const CallReference& call, Deadline deadli
 // With all servers at a time: which may not have begun.
 void ParameterClient::State::connect() {
   const CallerLock lock(mutex, callers);
-  for (int server = 0; server < worker.options.servers; ++server) {
-    links.push_back(std::make_unique<Link>(worker, server, tables, failure));
+  for (int shard = 0; shard < worker.options.shards(); ++shard) {
+    links.push_back(std::make_unique<Link>(worker, shard, tables, failure));
   }
   AlarmClock alarm(worker.store.alarm());
   for (;;) {

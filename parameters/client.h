@@ -1,10 +1,10 @@
 // A worker's way to the parameter servers of its job: tables, and pulls and pushes that may overlap.
 //
-// A call is cut into one message for each server that has some of its rows (more if they are larger than a message),
-// and is done when all have answered. Messages to a server are answered in order, so a pull sees the worker's own
+// A call is cut into one message for each shard that has some of its rows (more if they are larger than a message),
+// and is done when all have answered. Messages to a shard are answered in order, so a pull sees the worker's own
 // earlier pushes. There is no thread: a call makes progress when it starts and while somebody waits for any call.
 //
-// A connection that breaks is made again (parameters/link.h), to the server of the same number, which may have been
+// A connection that breaks is made again (parameters/link.h), to the server that has the shard now, which may have been
 // started again in the meantime; calls that do not concern it go on.
 #pragma once
 
@@ -30,7 +30,7 @@ struct WorkerOptions {
   int worker = 0;
   int workers = 1;  // 0: they come and go
   int servers = 1;
-  int copies = 1;                  // of each shard, as ServerOptions
+  int copies = 1, parts = 1;       // as ServerOptions
   Duration start_timeout = 30s;    // for a server that is started, again or for the first time
   Duration lease = kDefaultLease;  // how long a server's host may be silent
   Duration stall_warning = 60s;    // until a server that is waited for is named; zero: never
@@ -38,6 +38,8 @@ struct WorkerOptions {
   std::string host_key{};
   WaitPolicy wait{};
   std::shared_ptr<Metrics> metrics{};  // what concerns waiting; null: nobody wants it
+
+  int shards() const { return servers * parts; }
 };
 
 // Rows by key. The memory that it refers to must stay valid, and unchanged, until the call is done.

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/net/job_number.h"
+#include "parameters/shard_places.h"
 #include "parameters/snapshot.h"
 
 namespace hvd {
@@ -19,6 +20,8 @@ PsRequest for_replica(PsRequest request) {
   return request;
 }
 
+std::uint32_t parts_of(const ServerOptions& options) { return static_cast<std::uint32_t>(options.parts); }
+
 }  // namespace
 
 HeldShard::HeldShard(std::uint32_t number, Role role, const ServerOptions& options, const Store& store,
@@ -27,9 +30,11 @@ HeldShard::HeldShard(std::uint32_t number, Role role, const ServerOptions& optio
       store_(store),
       key_(key),
       log_(log),
-      shard_(number, static_cast<std::uint32_t>(options.servers), options.memory, job_number(key), options.copies),
+      shard_(number, static_cast<std::uint32_t>(options.shards()), options.memory / parts_of(options), job_number(key),
+             parts_of(options)),
       role_(role) {
   if (role != Role::primary) shard_.follow();
+  if (options.copies > 1) shard_.keep_evicted();
 }
 
 // ---- The primary
@@ -51,9 +56,12 @@ bool HeldShard::progress() {
   try {
     const bool is_new = replication_->progress(generation_);
     if (replication_->is_in_step()) opens_.reset();
+    if (destination_ && is_replicating() && is_replicated(position())) finish_move();
     return is_new;
   } catch (const PeerLost& error) {
-    if (replication_->is_refused()) {
+    if (destination_) {
+      give_up_move(error);
+    } else if (replication_->is_refused()) {
       step_down();
     } else {
       go_on_alone(error);
@@ -88,6 +96,52 @@ void HeldShard::step_down() {
   log_.warning("shard " + std::to_string(number()) + " goes on at another server");
   role_ = Role::none;
   replication_.reset();
+}
+
+void HeldShard::move_to(int server) {
+  if (!is_primary() || replication_) return;
+  destination_ = server;
+  shard_.keep_evicted();
+  replication_ = std::make_unique<Replication>(shard_, options_.server, server, options_.lease, store_, key_, log_);
+}
+
+// The replica has all that was applied. It goes on as soon as the store says so, which the store may do even if its
+// answer does not come: so the shard is not this server's any more in any case.
+void HeldShard::finish_move() {
+  try {
+    ShardPlaces(store_, options_.servers).has_moved(number(), options_.server, *destination_);
+    log_.info("shard " + std::to_string(number()) + " moves to server " + std::to_string(*destination_));
+  } catch (const Error& error) {
+    log_.error("shard " + std::to_string(number()) + " is lost in its move: " + error.what());
+  }
+  has_moved_ = true;
+  role_ = Role::none;
+  destination_.reset();
+  replication_.reset();
+}
+
+void HeldShard::give_up_move(const Error& cause) {
+  log_.warning("shard " + std::to_string(number()) + " stays here: " + cause.what());
+  replication_.reset();
+  const int destination = *std::exchange(destination_, std::nullopt);
+  try {
+    ShardPlaces(store_, options_.servers).want(number(), destination, options_.server);
+  } catch (const PeerLost&) {  // without the store nothing moves any more
+  }
+}
+
+bool HeldShard::arrives() {
+  try {
+    if (role_ != Role::replica || ShardPlaces(store_, options_.servers).server_of(number()) != options_.server) {
+      return false;
+    }
+  } catch (const Error& error) {
+    log_.error("shard " + std::to_string(number()) + " is lost in its move: " + error.what());
+    return false;
+  }
+  role_ = Role::primary;
+  shard_.lead();
+  return true;
 }
 
 // False also if the store does not answer: then nobody can know whether the other server has gone on.
@@ -126,7 +180,7 @@ bool HeldShard::refuse(const PsRequest& request, const std::string& why) {
 
 PsAnswer HeldShard::restore(const PsRequest& request, const std::string& folder) {
   // The replica must not go on with less, should this server be lost meanwhile.
-  if (is_replicating() && !claim()) throw Aborted("another server answers for this shard");
+  if (!destination_ && is_replicating() && !claim()) throw Aborted("another server answers for this shard");
   if (replication_) replication_->begin_anew();
   restore_snapshot(shard_, folder);
   return {.sequence = request.sequence};

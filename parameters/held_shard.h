@@ -70,6 +70,15 @@ class HeldShard {
     return !is_replicating() || position <= replication_->replicated();
   }
 
+  // ---- Moves, where there is one copy
+
+  // The primary fills that server's replica, and leaves the shard to it when it is in step. Nothing happens if it is
+  // moving already.
+  void move_to(int server);
+  bool has_moved() const { return has_moved_; }
+  // The server that the shard came from is lost: whether it has left the shard to this one, which is its primary then.
+  bool arrives();
+
   // ---- The replica
 
   // A request of the primary's.
@@ -81,6 +90,8 @@ class HeldShard {
 
  private:
   void replicate();
+  void finish_move();
+  void give_up_move(const Error& cause);
   void go_on_alone(const Error& cause);
   void step_down();
   bool claim();
@@ -94,6 +105,8 @@ class HeldShard {
   ShardGeneration generation_{};
   std::unique_ptr<Replication> replication_{};  // primary: null if there is to be no replica
   std::optional<Deadline> opens_{};
+  std::optional<int> destination_{};  // of the move in progress
+  bool has_moved_ = false;
   Bytes part_{};  // replica: of the state, until it is whole
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "parameters/shard_places.h"
 
 namespace hvd {
 
@@ -20,13 +21,18 @@ constexpr bool changes_rows(PsOp op) { return is_numbered(op) || op == PsOp::fil
 }  // namespace
 
 Link::Link(const WorkerIdentity& worker, int shard, const std::deque<TableSpec>& tables, Status& failure)
-    : worker_(worker), shard_(shard), tables_(tables), failure_(failure) {
+    : worker_(worker), shard_(shard), server_(shard % worker.options.servers), tables_(tables), failure_(failure) {
   begin_connecting();
 }
 
-int Link::server() const { return (shard_ + (tries_replica_ ? 1 : 0)) % worker_.options.servers; }
+std::string Link::name() const { return "parameter server " + std::to_string(server_); }
 
-std::string Link::name() const { return "parameter server " + std::to_string(shard_); }
+// With two copies that of the shard's number, or the next one, which has the replica.
+int Link::find_server() const {
+  const int servers = worker_.options.servers;
+  if (worker_.options.copies > 1) return (shard_ + (tries_replica_ ? 1 : 0)) % servers;
+  return ShardPlaces(worker_.store, servers).server_of(shard_);
+}
 
 // ---- The connection
 
@@ -44,7 +50,8 @@ bool Link::connect() {
   if (!attempt_ && now < next_try_) return false;
   try {
     if (!attempt_) {
-      attempt_ = std::make_unique<ServerAttempt>(worker_, shard_, server(), tables_, table_numbers_.size());
+      server_ = find_server();
+      attempt_ = std::make_unique<ServerAttempt>(worker_, shard_, server_, tables_, table_numbers_.size());
     }
     if (!attempt_->advance()) return false;
   } catch (const Error& error) {

@@ -83,12 +83,12 @@ class Link {
   void close(const Status& reason);
 
   std::uint32_t min_clock() const { return min_clock_; }
-  int shard() const { return shard_; }
-  // The server that is tried, or connected: that of the shard's number, or the next one, which has the replica.
-  int server() const;
+  // The server that is tried, or connected.
+  int server() const { return server_; }
 
  private:
   std::string name() const;
+  int find_server() const;
   void begin_connecting();
   void adopt(ServerAttempt& attempt);
   void put_off(const Error& cause);
@@ -105,6 +105,7 @@ class Link {
 
   const WorkerIdentity& worker_;
   const int shard_;
+  int server_;
   const std::deque<TableSpec>& tables_;
   Status& failure_;
 

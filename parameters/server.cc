@@ -23,6 +23,7 @@
 #include "parameters/held_shard.h"
 #include "parameters/message.h"
 #include "parameters/pipe.h"
+#include "parameters/shard_places.h"
 #include "parameters/snapshot_writer.h"
 
 namespace hvd {
@@ -32,6 +33,7 @@ namespace {
 constexpr Duration kShareTime = std::chrono::seconds(2);  // for passing memory to a worker
 constexpr Duration kAcceptNap = std::chrono::milliseconds(1);
 constexpr Duration kStoreInterval = std::chrono::seconds(1);
+constexpr Duration kMoveInterval = std::chrono::milliseconds(250);
 constexpr Duration kMetricsInterval = std::chrono::milliseconds(100);
 constexpr int kRequestsPerTurn = 64;  // of one connection, before the others have theirs
 constexpr int kTurnsPerPoll = 64;     // while busy: sockets are looked at once in so many turns
@@ -99,7 +101,7 @@ class ParameterServer::State {
     if (options.copies > 1 && options.servers < 2) throw InvalidArgument("two copies of a shard need two servers");
     watch(bell_.get());
     const std::int64_t start = store_.add(ps_keys::starts(options.server), 1);
-    hold_own_shard(start == 1);
+    hold_own_shards(start == 1);
     ServerPlace place{.local = {}, .remote = {}, .host_key = options.host_key};
     place.remote = listen(Listener::tcp(options.local_host));
     if (options.shares_memory) place.local = listen(Listener::unix_abstract());
@@ -155,16 +157,19 @@ class ParameterServer::State {
 
   // A server that is started again has nothing: it gets what it had from the server that has gone on, or, where there
   // is one copy, from its last snapshot.
-  void hold_own_shard(bool is_first_start) {
-    const bool has_replica = options_.copies > 1;
-    if (has_replica && !is_first_start) return;
-    HeldShard& own = hold(static_cast<std::uint32_t>(options_.server), Role::primary);
-    if (has_replica) {
-      own.begin_with_replica();
-    } else if (!is_first_start && own.restore_own(options_.snapshot)) {
-      log_.warning("was started again, from the last snapshot in " + options_.snapshot +
-                   ": updates since then are lost");
+  void hold_own_shards(bool is_first_start) {
+    if (options_.copies > 1) {
+      if (is_first_start) hold(static_cast<std::uint32_t>(options_.server), Role::primary).begin_with_replica();
+      return;
     }
+    bool is_restored = false;
+    for (int shard = 0; shard < options_.shards(); ++shard) {
+      if (places_.server_of(shard) != options_.server) continue;
+      HeldShard& own = hold(static_cast<std::uint32_t>(shard), Role::primary);
+      if (!is_first_start && own.restore_own(options_.snapshot)) is_restored = true;
+    }
+    if (!is_restored) return;
+    log_.warning("was started again, from the last snapshot in " + options_.snapshot + ": updates since then are lost");
   }
 
   HeldShard& hold(std::uint32_t number, Role role) {
@@ -183,6 +188,7 @@ class ParameterServer::State {
       if (held.progress()) watch(held.fd(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
       release_answers(held);
     }
+    std::erase_if(shards_, [](const auto& entry) { return entry.second.has_moved(); });
   }
 
   // If another server goes on with the shard, its workers' connections close without the answers that were held back.
@@ -219,10 +225,15 @@ class ParameterServer::State {
     const auto is_its_primary = [&](const Client& other) { return other.is_primary && other.shard == held.number(); };
     if (held.role() != Role::replica || std::ranges::any_of(clients_, is_its_primary)) return held.is_primary();
     if (!held.take_over()) return false;
-    for (const std::uint32_t worker : held.shard().present_workers()) {
-      lost_.push_back({.shard = held.number(), .worker = static_cast<int>(worker), .since = Clock::now()});
-    }
+    expect_workers(held, Clock::now());
     return true;
+  }
+
+  // Those that do not come count as lost since then.
+  void expect_workers(const HeldShard& held, TimePoint since) {
+    for (const std::uint32_t worker : held.shard().present_workers()) {
+      lost_.push_back({.shard = held.number(), .worker = static_cast<int>(worker), .since = since});
+    }
   }
 
   // False while other servers have gone on with all shards of this one (Role::none): they need copies here.
@@ -301,7 +312,12 @@ class ParameterServer::State {
   }
 
   void lose_primary(int shard) {
-    if (HeldShard* const held = find_shard(shard)) held->lose_primary();
+    HeldShard* const held = find_shard(shard);
+    if (held == nullptr) return;
+    if (options_.copies > 1) return held->lose_primary();
+    // The workers were there a moment ago, and may be busy with a long step.
+    if (held->arrives()) return expect_workers(*held, deadline_after(options_.start_timeout));
+    shards_.erase(shard);
   }
 
   // ---- Waiting
@@ -342,6 +358,7 @@ class ParameterServer::State {
       }
     }
     for (const auto& [number, held] : shards_) next = std::min(next, held.next_deadline());
+    if (moves_shards()) next = std::min(next, next_move_check_);
     if (is_deserted()) next = std::min(next, next_store_check_);
     return next;
   }
@@ -385,7 +402,24 @@ class ParameterServer::State {
     if (snapshots_.is_due(now)) write_own_snapshot(now);
     snapshots_.reap();
     put_metrics(now);
+    if (moves_shards() && now >= next_move_check_) start_moves(now);
     if (is_deserted() && now >= next_store_check_) check_store(now);
+  }
+
+  // ---- Moves
+
+  bool moves_shards() const { return options_.copies == 1 && options_.parts > 1 && options_.servers > 1; }
+
+  void start_moves(TimePoint now) {
+    next_move_check_ = now + kMoveInterval;
+    try {
+      for (auto& [number, held] : shards_) {
+        const int wanted = held.is_primary() ? places_.wanted_server_of(number) : options_.server;
+        if (wanted != options_.server) held.move_to(wanted);
+      }
+    } catch (const PeerLost& error) {  // without the store the shards stay where they are
+      log_.info(std::string("cannot ask where shards are to be: ") + error.what());
+    }
   }
 
   // At intervals, while they change.
@@ -632,7 +666,7 @@ class ParameterServer::State {
 
   void begin_replica(Client& client, const PsRequest& request) {
     const int number = static_cast<int>(request.shard);
-    if (options_.copies < 2 || number >= options_.servers) {
+    if (options_.servers < 2 || number >= options_.shards()) {
       throw InvalidArgument("no such shard is to be copied here");
     }
     const HeldShard* const held = find_shard(number);
@@ -719,6 +753,7 @@ class ParameterServer::State {
   const Store store_;
   const JobKey key_;
   const Log& log_;
+  const ShardPlaces places_{store_, options_.servers};
   FileDescriptor epoll_;
   FileDescriptor bell_;
   SnapshotWriter snapshots_;
@@ -730,6 +765,7 @@ class ParameterServer::State {
   std::vector<Lost> lost_;
   bool is_accept_told_ = false;
   Deadline next_store_check_ = deadline_after(kStoreInterval);
+  Deadline next_move_check_ = deadline_after(kMoveInterval);
   TimePoint next_metrics_{};
   bool are_metrics_old_ = true;  // requests were answered, or began to wait
   std::atomic<bool> stops_{false};

@@ -1,5 +1,7 @@
-// A parameter server: one shard of all tables, and the connections of the workers to it. With two copies, server s and
-// the next one have shard s, and a server has two: it answers for its own, and for the other once that server is lost.
+// A parameter server: some shards of all tables, and the connections of the workers to them. With two copies, server s
+// and the next one have shard s, and a server has two: it answers for its own, and for the other once that server is
+// lost. With one copy and several parts for each server, shards move from servers with much to do to others
+// (parameters/shard_places.h).
 //
 // One thread reads requests, applies them and answers, so that a row has one writer and no lock. It takes requests that
 // nobody has announced, and outlives its workers: it has no part in the job's collectives, nor in their abort flag.
@@ -46,7 +48,8 @@ struct ServerOptions {
   int server = 0;
   int servers = 1;
   int copies = 1;          // of each shard: 1 or 2
-  std::size_t memory = 0;  // limit in bytes; 0: none
+  int parts = 1;           // shards for each server; more than one only if copies is 1
+  std::size_t memory = 0;  // limit in bytes for `parts` shards; 0: none
   std::string snapshot{};  // a folder: of snapshots at intervals, and for a server that is started again; empty: none
   Duration interval{};     // of snapshots; zero: none
   Duration start_timeout = 30s;    // for the other server of a shard, at the start
@@ -56,6 +59,8 @@ struct ServerOptions {
   std::string host_key{};
   std::string local_host = "127.0.0.1";
   std::shared_ptr<Metrics> metrics{};  // its `shards`; null: nobody wants them
+
+  int shards() const { return servers * parts; }
 };
 
 class ParameterServer {

@@ -429,15 +429,16 @@ bool Shard::make_rows(Table& table, std::span<const std::uint64_t> keys, std::si
     has_duplicates = has_duplicates || row->touch == touch;
     row->touch = touch;  // also keeps it from being evicted below
   }
-  if (is_limited && keys.size() > spec.rows && std::unordered_set(keys.begin(), keys.end()).size() > spec.rows) {
+  const std::uint64_t limit = (spec.rows + parts_ - 1) / parts_;
+  if (is_limited && keys.size() > limit && std::unordered_set(keys.begin(), keys.end()).size() > limit) {
     throw InvalidArgument("table '" + spec.name + "': a push of more rows than it may keep");
   }
-  const std::size_t until_full = spec.rows - std::min<std::size_t>(spec.rows, table.rows.size());
+  const std::size_t until_full = limit - std::min<std::size_t>(limit, table.rows.size());
   check_room(table, is_limited ? std::min(missing, until_full) : missing, more_bytes);
   if (missing == 0) return has_duplicates;
   for (const std::uint64_t key : keys) {
     if (table.rows.find(key) != nullptr) continue;
-    while (is_limited && table.rows.size() >= spec.rows) evict_one(table);
+    while (is_limited && table.rows.size() >= limit) evict_one(table);
     RowTable::Row& row = table.rows.insert(key);
     initialize_row(spec, key, row.values());
     row.touch = touch;
@@ -570,7 +571,7 @@ std::vector<Shard::Evicted> Shard::take_evicted() {
 void Shard::evict(Table& table, std::uint64_t key) {
   table.rows.remove(key);
   ++table.evicted;
-  if (copies_ < 2) return;
+  if (!keeps_evicted_) return;
   table.gone.push_back(key);
   has_evicted_ = true;
 }

@@ -44,15 +44,16 @@ class Staleness {
 class Shard {
  public:
   // `memory`: the limit for rows and their indexes, in bytes; 0: none. `job`: the workers of another job's state are
-  // not this one's. `copies`: how many servers have the shard; with more than one, what it evicts is kept for
-  // take_evicted().
-  Shard(std::uint32_t number, std::uint32_t shards, std::size_t memory, std::uint64_t job = 0, int copies = 1)
-      : number_(number), shards_(shards), job_(job), copies_(copies), memory_(memory) {}
+  // not this one's. `parts`: the limits of rows in tables are for so many shards together.
+  Shard(std::uint32_t number, std::uint32_t shards, std::size_t memory, std::uint64_t job = 0, std::uint32_t parts = 1)
+      : number_(number), shards_(shards), job_(job), parts_(parts), memory_(memory) {}
 
   // Until lead(), another copy decides whether there is room, and which rows are evicted (PsOp::evicted).
   void follow() { follows_ = true; }
   void lead();
 
+  // From now on what it evicts is kept for take_evicted(), because another server has, or gets, a copy.
+  void keep_evicted() { keeps_evicted_ = true; }
   struct Evicted {
     std::uint16_t table = 0;
     std::vector<std::uint64_t> keys{};
@@ -195,9 +196,10 @@ class Shard {
   const std::uint32_t number_;
   const std::uint32_t shards_;
   const std::uint64_t job_;
-  const int copies_;
+  const std::uint32_t parts_;
   const std::size_t memory_;
   bool follows_ = false;
+  bool keeps_evicted_ = false;
   bool has_evicted_ = false;
   bool is_restored_ = false;  // from a state with other workers than those who ask
   std::vector<Worker> workers_;

@@ -1,11 +1,14 @@
 // Servers and workers as threads of one process, over shared memory and over TCP: what is pushed is there, once.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <numeric>
+#include <random>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -13,6 +16,7 @@
 #include "core/base/process.h"
 #include "parameters/client.h"
 #include "parameters/server.h"
+#include "parameters/shard_places.h"
 #include "tests/support/catch.h"
 
 namespace hvd {
@@ -24,6 +28,7 @@ class Servers {
   explicit Servers(int count, bool shares_memory = true, ServerOptions options = {}) : servers_(count) {
     shares_memory_ = shares_memory;
     options.servers = count;
+    parts_ = options.parts;
     options.shares_memory = shares_memory;
     options.host_key = "here";
     for (int i = 0; i < count; ++i) start(i, options);
@@ -63,6 +68,7 @@ class Servers {
                                 .workers = workers,
                                 .servers = servers_,
                                 .copies = copies,
+                                .parts = parts_,
                                 .start_timeout = start_timeout,
                                 .shares_memory = shares_memory_,
                                 .host_key = "here",
@@ -80,6 +86,7 @@ class Servers {
     std::thread thread;
   };
   int servers_;
+  int parts_ = 1;
   bool shares_memory_ = true;
   std::vector<Running> running_;
 };
@@ -521,6 +528,75 @@ TEST_CASE("with two copies gradients are compensated once, and both have the sam
   job.stop(0);
   CHECK(pulled(*fast, table, keys) == before);
   for (const auto& worker : {slow.get(), fast.get()}) worker->wait(worker->leave(), deadline_after(kTestTimeout));
+}
+
+// Until the shard is where it is wanted.
+bool await_move(const Store& store, int shard, int from, int to) {
+  const ShardPlaces places(store, 2);
+  places.want(shard, from, to);
+  const Deadline deadline = deadline_after(kTestTimeout);
+  while (places.server_of(shard) != to && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
+  return places.server_of(shard) == to;
+}
+
+TEST_CASE("shards move while workers push, and each push counts once") {
+  const bool shares_memory = GENERATE(true, false);
+  constexpr int kWorkers = 2;
+  Servers job(2, shares_memory, {.parts = 2});
+  std::atomic<bool> is_over{false};
+  std::vector<std::vector<float>> sums(kWorkers), seen(kWorkers);
+  std::vector<std::uint32_t> clocks(kWorkers);
+  std::vector<std::thread> threads;
+  std::vector<std::uint64_t> keys(300);
+  std::iota(keys.begin(), keys.end(), std::uint64_t{0});
+  for (int w = 0; w < kWorkers; ++w) {
+    threads.emplace_back([&, w] {
+      const auto worker = job.worker(w, kWorkers);
+      TableSpec bounded = sparse("bounded", 4), synchronous = sparse("synchronous", 4), dense = sparse("dense", 1000);
+      bounded.consistency = Consistency::bounded;
+      bounded.bound = 20;
+      synchronous.consistency = Consistency::synchronous;
+      dense.dense = true;
+      dense.rows = 300;
+      const int tables[] = {worker->open(bounded), worker->open(synchronous), worker->open(dense)};
+      std::mt19937 dice(static_cast<unsigned>(w));
+      std::vector<float>& own = sums[static_cast<std::size_t>(w)];
+      own.resize(keys.size());
+      const auto step = [&] {
+        std::vector<std::uint64_t> some(10);
+        for (std::uint64_t& key : some) own[key = dice() % keys.size()] += 1;
+        for (const int table : tables)
+          pushed(*worker, table, some, std::vector<float>(10 * worker->spec(table).width, 1.0f));
+        pulled(*worker, tables[0], some);
+        worker->advance_clock();
+      };
+      while (!is_over) step();
+      clocks[static_cast<std::size_t>(w)] = worker->clock();
+      job.store.add("stopped", 1);
+      while (job.store.add("stopped", 0) < kWorkers) std::this_thread::sleep_for(1ms);
+      while (worker->clock() < std::ranges::max(clocks)) worker->advance_clock();
+      for (const int table : tables) {
+        const std::vector<float> rows = pulled(*worker, table, keys);
+        for (std::size_t i = 0; i < rows.size(); i += worker->spec(table).width) {
+          seen[static_cast<std::size_t>(w)].push_back(rows[i]);
+        }
+      }
+      worker->wait(worker->leave(), deadline_after(kTestTimeout));
+    });
+  }
+  std::vector<bool> moved;
+  for (const auto& [shard, from, to] : {std::tuple{0, 0, 1}, {3, 1, 0}, {0, 1, 0}}) {
+    moved.push_back(await_move(job.store, shard, from, to));
+  }
+  is_over = true;
+  for (std::thread& thread : threads) thread.join();
+  CHECK(std::ranges::count(moved, true) == 3);
+  std::vector<float> expected;
+  for (int table = 0; table < 3; ++table) {
+    for (std::size_t i = 0; i < keys.size(); ++i) expected.push_back(sums[0][i] + sums[1][i]);
+  }
+  CHECK(seen[0] == seen[1]);  // of the synchronous table; the others have come to rest
+  CHECK(seen[0] == expected);
 }
 
 TEST_CASE("a server may end right behind its last answer") {

@@ -147,7 +147,8 @@ long pass_on_evicted(Shard& from, Shard& to) {
 // A shard with limits of rows and of age, and a replica that receives its state while it serves.
 TEST_CASE("a replica has the rows that its primary has, whichever go") {
   std::mt19937 dice(GENERATE(Catch::Generators::range(0u, 20u)));
-  Shard primary(0, 1, 0, 0, 2), replica(0, 1, 0, 0, 2);
+  Shard primary(0, 1, 0), replica(0, 1, 0);
+  for (Shard* const shard : {&primary, &replica}) shard->keep_evicted();
   replica.follow();
   ShardCaller worker(primary, 0, 1);
   TableSpec limited = table_of(4096), aged = table_of(4096);  // a part of the state has eight rows

@@ -3,8 +3,8 @@ end are for servers, and so are the examples."""
 
 from __future__ import annotations
 
-import functools
 import copy
+import functools
 import io
 import math
 import os

@@ -1,0 +1,37 @@
+// Which server has a shard, where there is one copy: shards are dealt to the servers in turn, and may move. Its server
+// alone writes where it has moved to; server 0 writes where it is to move.
+#pragma once
+
+#include <string>
+
+#include "core/bootstrap/store.h"
+
+namespace hvd {
+
+class ShardPlaces {
+ public:
+  // `store` outlives this.
+  ShardPlaces(const Store& store, int servers) : store_(store), servers_(servers) {}
+
+  // All throw PeerLost.
+  int server_of(int shard) const { return read(shard, "at"); }
+  int wanted_server_of(int shard) const { return read(shard, "wanted"); }
+  // One step for all who read it: from now on the shard is the other server's.
+  void has_moved(int shard, int from, int to) const { write(shard, "at", from, to); }
+  void want(int shard, int from, int to) const { write(shard, "wanted", from, to); }
+
+ private:
+  // A counter, because hosts cache values: by how much the server's number is above that of the shard's first one.
+  static std::string key(int shard, const char* what) { return "ps/shard/" + std::to_string(shard) + "/" + what; }
+  int read(int shard, const char* what) const {
+    return static_cast<int>((shard + store_.add(key(shard, what), 0)) % servers_);
+  }
+  void write(int shard, const char* what, int from, int to) const {
+    store_.add(key(shard, what), (to - from + servers_) % servers_);
+  }
+
+  const Store& store_;
+  const int servers_;
+};
+
+}  // namespace hvd
