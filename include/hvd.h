@@ -272,6 +272,30 @@ HVD_API hvd_status hvd_run(const hvd_call* call, int64_t timeout_us, hvd_work** 
  * NULL; it may itself be NULL as in hvd_run(). */
 HVD_API hvd_status hvd_run_all(const hvd_call* calls, size_t count, int64_t timeout_us, hvd_work** works);
 
+/* Prepared operations: checked once and started many times, as the persistent collectives of MPI.
+ *
+ * Checks a call of any collective but join, and stores it: name, shapes, factors and the tensors' addresses are the
+ * same in each start, and what the call refers to is not read again. Local: nothing is sent, and the name is not taken.
+ * Without a name the operation has the next number among those that were prepared so in this process set: all ranks
+ * prepare these in the same order. The work is not under way; it is started by one of the next two functions, and all
+ * other hvd_work_ functions apply to it as to that of hvd_submit(). Its results are those of the last start.
+ * hvd_work_free() releases it, whether or not it was started. */
+HVD_API hvd_status hvd_prepare(const hvd_call* call, hvd_work** work);
+
+/* Starts a prepared operation and returns at once, as hvd_submit() does. All ranks must start it, in an order that is
+ * subject to the same rules as that of other operations; one rank may have prepared it and another submit it under its
+ * name. GPU tensors: it starts after the work that is in the call's stream now.
+ *
+ * HVD_INVALID_ARGUMENT: nothing was started. The previous start has not ended, or another operation has its name now;
+ * or the operation is of a job or epoch that this process has left by hvd_shutdown(), or of a process set that was
+ * removed, and must be freed and prepared anew. */
+HVD_API hvd_status hvd_start(hvd_work* work);
+
+/* Starts a prepared operation and waits for it, as hvd_run() does: on the calling thread if no other operation is
+ * pending. Fails like hvd_start(), otherwise like hvd_work_wait(). Up to 112 bytes hvd_start() and hvd_work_wait() are
+ * as fast between ranks of one host. */
+HVD_API hvd_status hvd_start_and_wait(hvd_work* work, int64_t timeout_us);
+
 /* A message from one rank of the job to another: `bytes` bytes of any meaning. Both sides name the other rank and use
  * the same channel, tag and size. Messages with the same channel and tag between two ranks are received in the order in
  * which they were sent. A channel is any number that the ranks agree on; a message is never received on another

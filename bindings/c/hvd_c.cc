@@ -133,6 +133,21 @@ Operation& held_here(hvd_work* work) {
   return operation;
 }
 
+// A caller that does not wait for what it has begun, or waits at its end. Without the runtime it has ended.
+void leave_to_engine(Operation& operation) {
+  if (!operation.left_to_caller()) return;
+  try {
+    Instance::get().runtime()->leave_to_engine(operation);
+  } catch (const Error&) {
+  }
+}
+void finish(Operation& operation) {
+  try {
+    Instance::get().runtime()->finish(operation);
+  } catch (const Error&) {
+  }
+}
+
 const Completion& finished(hvd_work* work) {
   const Completion& state = held(work).completion;
   if (!state.done()) throw InvalidArgument("the work is not done yet: wait for it first");
@@ -366,6 +381,34 @@ hvd_status hvd_submit(const hvd_call* call, hvd_work** work) {
   });
 }
 
+hvd_status hvd_prepare(const hvd_call* call, hvd_work** work) {
+  return guarded([&] {
+    hvd_work*& out = required(work, "work");
+    out = nullptr;
+    out = to_pointer(Instance::get().runtime()->prepare(CallersCall(call)));
+  });
+}
+
+hvd_status hvd_start(hvd_work* work) {
+  return guarded([&] {
+    Operation& operation = held(work);
+    const auto runtime = Instance::get().runtime();
+    if (is_called_back && operation.completion.done() && operation.engine_holds()) {
+      throw InvalidArgument("hvd_start() was called by the callback of the same work: let another thread do it");
+    }
+    runtime->start(operation);
+  });
+}
+
+hvd_status hvd_start_and_wait(hvd_work* work, int64_t timeout_us) {
+  return guarded([&] {
+    refuse_in_callback("hvd_start_and_wait");
+    Operation& operation = held(work);
+    Instance::get().runtime()->run(operation, deadline_in(timeout_us));
+    check_end(operation);
+  });
+}
+
 hvd_status hvd_send(const hvd_message* message, hvd_work** work) {
   return start_message(message, work, &Runtime::send);
 }
@@ -379,12 +422,19 @@ hvd_status hvd_work_source(hvd_work* work, int32_t* rank) {
 }
 
 // In a forked child no operation is pending any more.
-int hvd_work_poll(hvd_work* work) { return work != nullptr && (Instance::get().forked() || held(work).poll()) ? 1 : 0; }
+int hvd_work_poll(hvd_work* work) {
+  if (work == nullptr) return 0;
+  if (Instance::get().forked()) return 1;
+  leave_to_engine(held(work));
+  return held(work).poll() ? 1 : 0;
+}
 
 hvd_status hvd_work_wait(hvd_work* work, int64_t timeout_us) {
   return guarded([&] {
     Operation& operation = held_here(work);
+    if (timeout_us == 0) leave_to_engine(operation);
     if (timeout_us != 0 && !operation.poll()) refuse_in_callback("hvd_work_wait");
+    if (operation.left_to_caller()) finish(operation);
     operation.wait(deadline_in(timeout_us));
     check_end(operation);
   });
@@ -393,6 +443,7 @@ hvd_status hvd_work_wait(hvd_work* work, int64_t timeout_us) {
 hvd_status hvd_work_wait_on_stream(hvd_work* work, void* stream, int64_t timeout_us) {
   return guarded([&] {
     Operation& operation = held_here(work);
+    leave_to_engine(operation);
     if (timeout_us != 0 && !operation.completion.done()) refuse_in_callback("hvd_work_wait_on_stream");
     wait_on_stream(operation, stream, deadline_in(timeout_us));
   });
@@ -403,6 +454,7 @@ hvd_status hvd_work_on_done(hvd_work* work, void (*done)(void* context), void* c
     if (done == nullptr) throw InvalidArgument("done is NULL");
     Operation& operation = held_here(work);
     auto callback = std::make_unique<DoneCallback>(DoneCallback{done, context});
+    leave_to_engine(operation);
     operation.completion.call_when_done(call_back, callback.release());
   });
 }
@@ -490,7 +542,9 @@ hvd_status hvd_work_last_joined(hvd_work* work, int32_t* rank) {
 }
 
 void hvd_work_free(hvd_work* work) {
-  if (work != nullptr) static_cast<void>(CallerReference(&held(work)));
+  if (work == nullptr) return;
+  leave_to_engine(held(work));
+  static_cast<void>(CallerReference(&held(work)));
 }
 
 hvd_status hvd_get_algorithm_table(const char** text) {

@@ -96,33 +96,37 @@ void Engine::run_thread() {
   }
 }
 
-Status Engine::run(std::span<BegunOperation> begun, MutexLock& submitting, Deadline deadline) {
+Status Engine::run(std::span<EngineReference> operations, MutexLock& submitting, Deadline deadline) {
   if (driver_.try_lock()) {
     const MutexLock driver(driver_, std::adopt_lock);
-    if (!ended_) drive_until_done(begun, submitting, deadline);
+    if (!ended_) drive_until_done(operations, submitting, deadline);
   }
-  for (BegunOperation& operation : begun) {
-    if (!operation.engine) continue;
-    if (Status status = submit(operation.engine); !status.ok()) return status;
+  for (EngineReference& operation : operations) {
+    if (!operation) continue;
+    if (Status status = submit(operation); !status.ok()) return status;
   }
   return {};
 }
 
-void Engine::drive_until_done(std::span<BegunOperation> begun, MutexLock& submitting, Deadline deadline) {
+void Engine::drive_until_done(std::span<EngineReference> operations, MutexLock& submitting, Deadline deadline) {
   const DefaultFloatingPoint floating_point;
-  for (BegunOperation& operation : begun) operation.caller->completion.set_awaited();
+  driven_.clear();  // the caller holds references
+  for (const EngineReference& operation : operations) {
+    operation->completion.set_awaited();
+    driven_.push_back(operation.get());
+  }
   context_.caller_drives = true;
   drive([&]() REQUIRES(driver_) NO_THREAD_SAFETY_ANALYSIS {  // which does not see that `submitting` is locked
+    schedule_.finish();
     take_operations();
-    filed_.clear();
-    for (BegunOperation& operation : begun) {
-      context_.recorder.submitted(*operation.engine);
-      filed_.push_back(&negotiated_.insert(std::move(operation.engine)));
+    for (EngineReference& operation : operations) {
+      context_.recorder.submitted(*operation);
+      context_.insert(std::move(operation));
     }
     submitting.unlock();
-    negotiated_.file(filed_);
-    for (const BegunOperation& operation : begun) {
-      awaited_ = &operation.caller->completion;
+    negotiated_.file(driven_);
+    for (const Operation* operation : driven_) {
+      awaited_ = &operation->completion;
       while (!ended_ && !awaited_->done() && Clock::now() < deadline) {
         const auto pause = run_iteration();
         if (!pause || awaited_->done()) continue;
@@ -135,25 +139,35 @@ void Engine::drive_until_done(std::span<BegunOperation> begun, MutexLock& submit
   // The engine thread may have gone to sleep when nothing was pending: from now on it must be notified of each
   // operation again, and of what is left.
   wake_at_.store(1, std::memory_order_seq_cst);
-  const auto to_watch = [](const BegunOperation& operation) {
-    return operation.caller->completion.done() && operation.caller->completion.on_device != nullptr;
+  const auto to_watch = [](const Operation* operation) {
+    return operation->completion.done() && operation->completion.on_device != nullptr;
   };
-  if (!context_.pending.empty() || queue_.size() > 0 || std::ranges::any_of(begun, to_watch)) parts().channel.wake();
+  if (!context_.pending.empty() || queue_.size() > 0 || std::ranges::any_of(driven_, to_watch)) parts().channel.wake();
 }
 
 bool Engine::run(const Call& call) {
+  return run_directly(call, [](const Call& same) {
+    return TensorMemory{.input = same.inputs.front().data, .output = same.outputs.front().data};
+  });
+}
+
+bool Engine::run(Operation& operation) {
+  return run_directly(operation, [](const Operation& same) { return same.memory.tensors.front(); });
+}
+
+bool Engine::run_directly(auto& asked, const auto& memory_of) {
   if (!driver_.try_lock()) return false;
   const MutexLock driver(driver_, std::adopt_lock);
-  if (ended_ || !queue_.empty() || parts().timeline.active()) return false;
-  PreparedCall* const prepared = schedule_.prepared_for(call);
-  if (prepared == nullptr) return false;
+  if (ended_ || schedule_.has_begun() || !queue_.empty() || parts().timeline.active()) return false;
+  DirectCall* const direct = schedule_.direct_for(asked);
+  if (direct == nullptr) return false;
   const DefaultFloatingPoint floating_point;
   bool performed = false;
   std::exception_ptr failure;
   context_.caller_drives = true;
   drive([&]() REQUIRES(driver_) {
     parts().abort.check();
-    performed = schedule_.perform_directly(*prepared, call, failure);
+    performed = schedule_.perform_directly(*direct, memory_of(asked), failure);
   });
   context_.caller_drives = false;
   if (!context_.pending.empty()) parts().channel.wake();  // its stage may be the next one
@@ -161,9 +175,44 @@ bool Engine::run(const Call& call) {
   return performed;
 }
 
+bool Engine::begin(Operation& operation) {
+  if (!driver_.try_lock()) return false;
+  const MutexLock driver(driver_, std::adopt_lock);
+  if (ended_ || schedule_.has_begun() || !queue_.empty() || parts().timeline.active()) return false;
+  DirectCall* const direct = schedule_.direct_for(operation);
+  if (direct == nullptr) return false;
+  const DefaultFloatingPoint floating_point;
+  bool begun = false;
+  drive([&]() REQUIRES(driver_) {
+    parts().abort.check();
+    begun = schedule_.begin(*direct, operation);
+  });
+  return begun;
+}
+
+// Whoever drives now may have looked before what has begun: then the engine thread ends it.
+void Engine::finish() {
+  if (!driver_.try_lock()) return parts().channel.wake();
+  const MutexLock driver(driver_, std::adopt_lock);
+  const DefaultFloatingPoint floating_point;
+  context_.caller_drives = true;
+  drive([&]() REQUIRES(driver_) {
+    parts().abort.check();
+    schedule_.finish();
+  });
+  context_.caller_drives = false;
+  if (!context_.pending.empty()) parts().channel.wake();
+}
+
+void Engine::leave_to_engine(Operation& operation) {
+  operation.leave_to_caller(false);
+  parts().channel.wake();
+}
+
 // One iteration of the loop. Returns nothing if it made progress, else what to wait for.
 std::optional<Engine::Pause> Engine::run_iteration() {
   parts().abort.check();
+  schedule_.finish();
   const Deadline next_look = context_.executor->watch(Clock::now());
   const bool was_awaited = schedule_.awaited();  // before the queue is checked
   // Messages first: the channel remembers this check, so that a later submission ends the pause.
@@ -207,7 +256,7 @@ bool Engine::take_operations() {
   if (leave_now) parts().abort.check();  // a rank that has failed before it leaves must be reported as failed
   if (taken_.empty() && !leave_now) return false;
   filed_.clear();
-  for (EngineReference& operation : taken_) filed_.push_back(&negotiated_.insert(std::move(operation)));
+  for (EngineReference& operation : taken_) filed_.push_back(&context_.insert(std::move(operation)));
   leave_now ? negotiated_.leave(filed_) : negotiated_.file(filed_);
   return true;
 }
@@ -240,6 +289,7 @@ void Engine::end(const Status& reason) {
   if (reason.code() != StatusCode::shut_down || !pending.empty() || !queue_.empty()) record_end(reason);
   // Threads that wait for a device are notified before it is stopped: what it has written by then is void.
   if (parts().abort.raised()) context_.executor->give_up(reason);
+  schedule_.give_up_begun();
   // From now on submit() is refused, and finds the reason.
   for (EngineReference& operation : queue_.close()) pending.insert(std::move(operation));
   for (const EngineReference& operation : pending.remove_all()) {

@@ -35,12 +35,21 @@ class Engine {
   // submit() for a caller that waits: if no other thread drives, performs the operations on this one, with whatever
   // else becomes ready meanwhile, and returns when they are done, or soon after the deadline. Then it has unlocked
   // `submitting`, the caller's lock that orders submissions, as soon as they had their places in the order.
-  Status run(std::span<BegunOperation> begun, MutexLock& submitting, Deadline deadline);
+  Status run(std::span<EngineReference> operations, MutexLock& submitting, Deadline deadline);
 
   // Any thread: performs the call on the caller's memory without an operation, if the locked schedule expects exactly
   // this next; else false. Nothing is allocated or looked up: costs a few tens of nanoseconds in addition to the
   // collective. Throws Unsupported or Mismatch if the call has ended with that on every rank; the run goes on.
   bool run(const Call& call);
+  // The same for a prepared operation that is not under way.
+  bool run(Operation& operation);
+
+  // Any thread: begins a prepared operation that is not under way, and returns at once, if the locked schedule expects
+  // exactly this next and the backend can do its own part without waiting; else false, without effect. Its caller
+  // later either waits, which finish() precedes, or has the engine thread end it by leave_to_engine().
+  bool begin(Operation& operation);
+  void finish();
+  void leave_to_engine(Operation& operation);
 
   // Any thread: asks the other ranks to end the run, and the engine thread to end once they know.
   void leave();
@@ -62,9 +71,10 @@ class Engine {
   const EngineParts& parts() const NO_THREAD_SAFETY_ANALYSIS { return context_.parts; }
   OperationRecorder& recorder() NO_THREAD_SAFETY_ANALYSIS { return context_.recorder; }
 
+  bool run_directly(auto& asked, const auto& memory_of) NO_THREAD_SAFETY_ANALYSIS;
   void run_thread();
   bool drive(const auto& body) REQUIRES(driver_) NO_THREAD_SAFETY_ANALYSIS;
-  void drive_until_done(std::span<BegunOperation> begun, MutexLock& submitting, Deadline deadline) REQUIRES(driver_);
+  void drive_until_done(std::span<EngineReference> operations, MutexLock& submitting, Deadline deadline) REQUIRES(driver_);
   std::optional<Pause> run_iteration() REQUIRES(driver_);
   bool ends() REQUIRES(driver_);
   bool may_pause() REQUIRES(driver_);
@@ -86,7 +96,8 @@ class Engine {
 
   OperationQueue queue_;
   std::vector<EngineReference> taken_ GUARDED_BY(driver_);  // operations taken from the queue
-  std::vector<Operation*> filed_ GUARDED_BY(driver_);       // those that become pending
+  std::vector<Operation*> filed_ GUARDED_BY(driver_);       // the same, once pending
+  std::vector<Operation*> driven_ GUARDED_BY(driver_);      // those that the driving caller waits for
   // The number of operations in the queue that ends the pause; 0: it has been ended already.
   std::atomic<std::size_t> wake_at_{1};
   std::atomic<bool> leaving_{false};

@@ -74,6 +74,13 @@ struct EngineContext {
   bool leaves = false;         // this rank has announced its leave to the coordinator
   bool caller_drives = false;  // the driving thread is a caller's
 
+  // Makes an operation pending; then it is announced, or entered into the locked schedule.
+  Operation& insert(EngineReference operation) {
+    Operation& inserted = pending.insert(std::move(operation));
+    if (parts.timeline.active()) parts.timeline.begin(inserted.spec.name, negotiation_activity(inserted.spec));
+    return inserted;
+  }
+
   // Sends operations to the coordinator, and whether this rank leaves.
   void announce(const std::vector<const OperationSpec*>& specs) {
     if (!specs.empty() || leaves) negotiator.announce(specs, leaves);

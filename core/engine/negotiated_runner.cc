@@ -47,13 +47,6 @@ bool NegotiatedRunner::apply_answers() {
   return any;
 }
 
-Operation& NegotiatedRunner::insert(EngineReference operation) {
-  Operation& inserted = context_.pending.insert(std::move(operation));
-  Timeline& timeline = context_.parts.timeline;
-  if (timeline.active()) timeline.begin(inserted.spec.name, negotiation_activity(inserted.spec));
-  return inserted;
-}
-
 void NegotiatedRunner::file(const std::vector<Operation*>& operations) {
   if (schedule_.active()) {
     for (Operation* operation : operations) schedule_.file(*operation);

@@ -28,8 +28,7 @@ class NegotiatedRunner {
   // Applies the coordinator's messages that have arrived. True if there were any.
   bool apply_answers();
 
-  // Makes an operation pending; then file() announces it, or enters it into the locked schedule.
-  Operation& insert(EngineReference operation);
+  // Announces pending operations, or enters them into the locked schedule.
   void file(const std::vector<Operation*>& operations);
 
   // Announces that this rank leaves, with these operations.

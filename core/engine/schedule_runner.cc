@@ -17,10 +17,6 @@ constexpr Duration kCallerGracePeriod = std::chrono::microseconds(50);
 constexpr Duration kProgramGracePeriod = std::chrono::seconds(1);
 constexpr Duration kLongestLook = std::chrono::milliseconds(10);
 
-// One direct call in so many is timed, and represents the others: reading the clock costs as much as the rest of the
-// call. A prime number: the length of repeating steps is seldom a multiple of it.
-constexpr unsigned kTimed = 17;
-
 const char* cause_text(ScheduleLock::Cause cause) {
   switch (cause) {
     case ScheduleLock::Cause::none: break;
@@ -68,7 +64,7 @@ void ScheduleRunner::plan(const std::vector<std::vector<const Response*>>& group
   stages_ = plan_stages(groups, context_.knobs.fusion_threshold_bytes);
   std::vector<std::vector<std::uint32_t>> stage_slots;
   items_.clear();
-  prepared_.clear();
+  direct_.clear();
   for (Stage& stage : stages_) {
     stage_slots.emplace_back();
     for (const Response* response : responses_of(stage)) stage_slots.back().push_back(response->slot);
@@ -78,7 +74,7 @@ void ScheduleRunner::plan(const std::vector<std::vector<const Response*>>& group
         items_[item.response->slot].push_back(&item);
       }
     }
-    prepared_.push_back(stage.size() == 1 ? context_.executor->prepare(stage.front()) : PreparedCall());
+    direct_.push_back(stage.size() == 1 ? context_.executor->make_direct(stage.front()) : DirectCall());
   }
   lock_.propose(epoch, stage_slots);
 }
@@ -92,11 +88,7 @@ void ScheduleRunner::show_state() {
 
 // A slot's content is fixed as long as the lock lasts: a repeated operation is not looked up again.
 void ScheduleRunner::file(Operation& operation) {
-  if (operation.scheduled.epoch != lock_.epoch()) {
-    const auto slot = context_.negotiator.cache().find(operation.spec);
-    if (!slot) return break_up(ScheduleLock::Cause::new_operation);
-    operation.scheduled = {.epoch = lock_.epoch(), .slot = *slot};
-  }
+  if (!find_slot(operation)) return break_up(ScheduleLock::Cause::new_operation);
   if (!lock_.submitted(operation.scheduled.slot)) return break_up(ScheduleLock::Cause::new_operation);
   for (Bucket::Item* item : items_[operation.scheduled.slot]) item->own = &operation;
 }
@@ -124,18 +116,17 @@ bool ScheduleRunner::perform(Stage& stage) {
   return context_.executor->run(stage, context_.pending, Entry::asking);
 }
 
-bool ScheduleRunner::means(const Call& asked, const PreparedCall& prepared) const {
-  if (!prepared.fits(asked)) return false;
-  if (!asked.name.empty()) return prepared.spec->name == asked.name;
-  return prepared.spec->name == unnamed_ && context_.parts.names.changes_of_numbers() == unnamed_since_;
+bool ScheduleRunner::means(const Call& asked, const DirectCall& direct) const {
+  if (!direct.fits(asked)) return false;
+  if (!asked.name.empty()) return direct.spec->name == asked.name;
+  return direct.spec->name == unnamed_ && context_.parts.names.changes_of_numbers() == unnamed_since_;
 }
 
-bool ScheduleRunner::perform_directly(PreparedCall& prepared, const Call& asked, std::exception_ptr& failure) {
-  const bool timed = ++direct_calls_ % kTimed == 0;
-  const TimePoint started = timed ? Clock::now() : TimePoint();
-  FlightEntry recorded = context_.recorder.performing(prepared.described);
+bool ScheduleRunner::perform_directly(DirectCall& direct, const TensorMemory& memory, std::exception_ptr& failure) {
+  const auto started = time_next_call() ? std::optional(Clock::now()) : std::nullopt;
+  FlightEntry recorded = context_.recorder.performing(direct.described);
   try {
-    if (!context_.executor->run(prepared, asked)) {
+    if (!context_.executor->run(direct, memory)) {
       recorded.forget();
       leave();
       return false;
@@ -148,16 +139,62 @@ bool ScheduleRunner::perform_directly(PreparedCall& prepared, const Call& asked,
     failure = std::current_exception();
   }
   context_.recorder.performed_directly();
+  show_direct_call(started);
+  return true;
+}
+
+void ScheduleRunner::show_direct_call(std::optional<TimePoint> started) {
   lock_.performed();
   show_state();
   blocked_since_.reset();
-  if (!timed) return true;
-  const Duration time = (Clock::now() - started) * kTimed;
+  if (!started) return;
+  const Duration time = (Clock::now() - *started) * kTimed;
   Metrics& metrics = context_.parts.metrics;
   for (Counter* counter : {&metrics.collective_time, &metrics.communication_time, &metrics.exposed_time}) {
     counter->add(time);
   }
+}
+
+// ---- Operations that have begun
+
+bool ScheduleRunner::begin(DirectCall& direct, Operation& operation) {
+  late_calls_ = 0;
+  if (!context_.executor->begin(direct, operation.memory.tensors.front())) return false;
+  operation.begin_again();
+  begun_.reset(&operation);
+  direct_begun_ = &direct;
+  operation.flight = context_.recorder.performing(direct.described);
+  context_.recorder.performed_directly();
+  operation.leave_to_caller(true);
   return true;
+}
+
+void ScheduleRunner::finish() {
+  if (begun_ == nullptr) return;
+  begun_->leave_to_caller(false);
+  const auto started = time_next_call() ? std::optional(Clock::now()) : std::nullopt;
+  Status status;
+  try {
+    if (!context_.executor->finish(*direct_begun_)) {
+      begun_->flight.waits_again();
+      context_.insert(std::move(begun_));
+      return leave();
+    }
+    begun_->flight.done();
+  } catch (...) {
+    status = current_exception_status();
+    if (status.code() != StatusCode::unsupported && status.code() != StatusCode::mismatch) throw;
+    begun_->flight.ended(status.code());
+  }
+  show_direct_call(started);
+  const EngineReference ended = std::move(begun_);
+  if (ended->end_recorded(status)) ended->completion.wake();
+}
+
+void ScheduleRunner::give_up_begun() {
+  if (begun_ == nullptr) return;
+  begun_->leave_to_caller(false);
+  context_.pending.insert(std::move(begun_));
 }
 
 // The other ranks have not come to the current stage. A caller has a deadline, and must handle signals.

@@ -33,15 +33,29 @@ class ScheduleRunner {
   // leaves the rest to the engine thread. True if something has been performed or declined.
   bool follow(const Completion* awaited);
 
-  // The prepared call of the next stage if `asked` is exactly the operation that it waits for; else null. Costs a few
-  // comparisons; nothing is allocated or looked up.
-  PreparedCall* prepared_for(const Call& asked) {
+  // The direct call of the next stage if `asked` is exactly the operation that it waits for; else null. Costs a few
+  // comparisons; nothing is allocated or looked up. An operation is one that is prepared: of that a number is compared.
+  DirectCall* direct_for(const Call& asked) {
     const auto stage = lock_.single(asked_to_break());
-    return stage && means(asked, prepared_[*stage]) ? &prepared_[*stage] : nullptr;
+    return stage && means(asked, direct_[*stage]) ? &direct_[*stage] : nullptr;
   }
-  // Performs it on the memory of `asked`. False if it was declined, and all ranks negotiate again. An Unsupported or a
-  // Mismatch ends the operation only, and is stored in `failure`.
-  bool perform_directly(PreparedCall& prepared, const Call& asked, std::exception_ptr& failure);
+  DirectCall* direct_for(Operation& asked) {
+    const auto stage = lock_.single(asked_to_break());
+    if (!stage || direct_[*stage].spec == nullptr || !find_slot(asked)) return nullptr;
+    return direct_[*stage].slot == asked.scheduled.slot ? &direct_[*stage] : nullptr;
+  }
+  // Performs it on this memory. False if it was declined, and all ranks negotiate again. An Unsupported or a Mismatch
+  // ends the operation only, and is stored in `failure`.
+  bool perform_directly(DirectCall& direct, const TensorMemory& memory, std::exception_ptr& failure);
+
+  // Begins it for this operation, so that no other rank waits for this one. False, without effect: not possible. Until
+  // finish() nothing else is done with the schedule.
+  bool begin(DirectCall& direct, Operation& operation);
+  bool has_begun() const { return begun_ != nullptr; }
+  // Ends what has begun, if anything: then the operation is done or, if it was declined, pending.
+  void finish();
+  // Instead: the run ends.
+  void give_up_begun();
 
   // This rank wants the lock to end.
   void break_up(ScheduleLock::Cause cause);
@@ -59,8 +73,21 @@ class ScheduleRunner {
   void made_progress() { blocked_since_.reset(); }
 
  private:
+  // One direct call in so many is timed, and represents the others: reading the clock costs as much as the rest of the
+  // call. A prime number: the length of repeating steps is seldom a multiple of it.
+  static constexpr unsigned kTimed = 17;
+
+  // Whether the schedule has the operation; stores where, until the next lock.
+  bool find_slot(Operation& operation) {
+    if (operation.scheduled.epoch == lock_.epoch()) return true;
+    const auto slot = context_.negotiator.cache().find(operation.spec);
+    if (slot) operation.scheduled = {.epoch = lock_.epoch(), .slot = *slot};
+    return slot.has_value();
+  }
   bool asked_to_break() const { return context_.parts.channel.break_requested() >= lock_.epoch(); }
-  bool means(const Call& asked, const PreparedCall& prepared) const;
+  bool means(const Call& asked, const DirectCall& direct) const;
+  bool time_next_call() { return ++direct_calls_ % kTimed == 0; }
+  void show_direct_call(std::optional<TimePoint> started);
   bool perform(Stage& stage);
   bool wait_on();
   void leave();
@@ -72,7 +99,9 @@ class ScheduleRunner {
   std::vector<std::shared_ptr<const Response>> scheduled_;  // the responses that stages_ refers to
   std::vector<Stage> stages_;                               // with this rank's operations, once submitted
   std::vector<std::vector<Bucket::Item*>> items_;           // of stages_, by slot
-  std::vector<PreparedCall> prepared_;                      // for each stage
+  std::vector<DirectCall> direct_;                          // for each stage
+  EngineReference begun_;                                   // of the next stage, by direct_begun_
+  DirectCall* direct_begun_ = nullptr;
   std::uint64_t unnamed_since_ = 0;                         // OperationTable::changes_of_numbers() at the lock
   std::string unnamed_;                                     // name_of_synchronous() then
   unsigned direct_calls_ = 0;

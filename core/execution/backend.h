@@ -48,6 +48,12 @@ class Backend {
   // are then unchanged, and the backend remains usable.
   virtual void run(const CollectiveCall& call) = 0;
 
+  // A call in two halves, for callers that have other work before they wait. begin() does what needs no other rank, so
+  // that none has to wait for this one any more; false, without effect: not possible for this call, or not now. Then
+  // finish(), with the same call and before anything else, does the rest, as run() does.
+  virtual bool begin(const CollectiveCall&) { return false; }
+  virtual void finish(const CollectiveCall& call) { run(call); }
+
   // Whether ranks may enter collectives of this set without prior agreement: no output is written, and no input lost,
   // before every rank of the set has answered. The same on every rank.
   virtual bool can_be_asked(const ProcessSet&) const { return false; }

@@ -198,31 +198,35 @@ void Executor::complete(Bucket& bucket, PendingOperations& pending, const Status
   slept_on_.clear();
 }
 
-PreparedCall Executor::prepare(const Bucket& bucket) const {
+DirectCall Executor::make_direct(const Bucket& bucket) const {
   const OperationSpec& spec = bucket.spec();
-  PreparedCall prepared;
-  if (bucket.items.size() != 1 || !is_repeatable(spec)) return prepared;
-  prepared.call = build_call_without_memory(bucket, set_, join_divisor_);
-  prepared.call.entry = Entry::asking;
+  DirectCall direct;
+  if (bucket.items.size() != 1 || !is_repeatable(spec)) return direct;
+  direct.call = build_call_without_memory(bucket, set_, join_divisor_);
+  direct.call.entry = Entry::asking;
   try {
-    prepared.backend = &select_backend(backends_, prepared.call);
+    direct.backend = &select_backend(backends_, direct.call);
   } catch (const Unsupported&) {
     return {};
   }
-  prepared.bytes = static_cast<std::int64_t>(bytes_of(prepared.call.total_elements(), prepared.call.dtype));
-  prepared.spec = &spec;
-  prepared.described = describe(spec);
-  return prepared;
+  direct.bytes = static_cast<std::int64_t>(bytes_of(direct.call.total_elements(), direct.call.dtype));
+  direct.spec = &spec;
+  direct.described = describe(spec);
+  direct.slot = bucket.items.front().response->slot;
+  return direct;
 }
 
-bool Executor::run(PreparedCall& prepared, const Call& asked) {
-  CollectiveCall& call = prepared.call;
-  call.pieces.front().input = asked.inputs.front().data;
-  call.pieces.front().output = asked.outputs.front().data;
+void Executor::fill_in(DirectCall& direct, const TensorMemory& memory) const {
+  CollectiveCall& call = direct.call;
+  call.pieces.front().input = memory.input;
+  call.pieces.front().output = memory.output;
   call.sequence = sequence_ + 1;
   call.call_id = call_id_of(call.sequence);
+}
+
+bool Executor::conclude(DirectCall& direct, void (Backend::*perform)(const CollectiveCall&)) {
   try {
-    prepared.backend->run(call);
+    (direct.backend->*perform)(direct.call);
   } catch (const Declined&) {
     return false;
   } catch (...) {
@@ -232,9 +236,21 @@ bool Executor::run(PreparedCall& prepared, const Call& asked) {
   }
   ++sequence_;
   metrics_.direct_calls.add();
-  metrics_.direct_bytes.add(static_cast<std::uint64_t>(prepared.bytes));
+  metrics_.direct_bytes.add(static_cast<std::uint64_t>(direct.bytes));
   return true;
 }
+
+bool Executor::run(DirectCall& direct, const TensorMemory& memory) {
+  fill_in(direct, memory);
+  return conclude(direct, &Backend::run);
+}
+
+bool Executor::begin(DirectCall& direct, const TensorMemory& memory) {
+  fill_in(direct, memory);
+  return direct.backend->begin(direct.call);
+}
+
+bool Executor::finish(DirectCall& direct) { return conclude(direct, &Backend::finish); }
 
 Deadline Executor::watch(TimePoint now) {
   Deadline next = Deadline::max();

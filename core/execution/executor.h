@@ -21,14 +21,15 @@ namespace hvd {
 
 class TimelineRows;
 
-// A call that a locked schedule has prepared for an operation on one tensor whose caller waits for it: only the
-// addresses are to be filled in.
-struct PreparedCall {
+// A call that a locked schedule has ready for an operation on one tensor whose caller waits for it: only the addresses
+// are to be filled in.
+struct DirectCall {
   const OperationSpec* spec = nullptr;  // null: this stage cannot be performed directly
   Backend* backend = nullptr;
   CollectiveCall call;
   std::int64_t bytes = 0;
   FlightWords described{};
+  std::uint32_t slot = 0;  // of the response cache, which has the operation
 
   // Compares everything except the name.
   bool fits(const Call& asked) const { return spec != nullptr && asked.repeats(*spec); }
@@ -50,12 +51,15 @@ class Executor {
   // another rank has declined it.
   bool run(std::span<Bucket> buckets, PendingOperations& pending, Entry first = Entry::settled);
 
-  // Prepares a direct call for a bucket of one tensor whose memory the caller passes; without a spec if the bucket does
-  // not qualify.
-  PreparedCall prepare(const Bucket& bucket) const;
+  // A direct call for a bucket of one tensor whose memory the caller passes; without a spec if the bucket does not
+  // qualify.
+  DirectCall make_direct(const Bucket& bucket) const;
   // Performs it, Entry::asking. False if another rank has declined. Throws Unsupported and Mismatch, too: then the
   // operation has ended with that error on every rank alike, and the data plane remains usable.
-  bool run(PreparedCall& prepared, const Call& asked);
+  bool run(DirectCall& direct, const TensorMemory& memory);
+  // The same in two halves: Backend::begin(), and finish().
+  bool begin(DirectCall& direct, const TensorMemory& memory);
+  bool finish(DirectCall& direct);
 
   // As in Backend, for all backends.
   Deadline watch(TimePoint now);
@@ -66,6 +70,8 @@ class Executor {
   void set_late_callback(Duration timeout, const std::function<bool()>& late);
 
  private:
+  void fill_in(DirectCall& direct, const TensorMemory& memory) const;
+  bool conclude(DirectCall& direct, void (Backend::*perform)(const CollectiveCall&));
   bool run(Bucket& bucket, PendingOperations& pending, Entry entry, Status& status);
   // Returns Unsupported if no backend can perform the call. Throws Declined.
   Status run(const CollectiveCall& call, TimelineRows& rows);

@@ -68,6 +68,10 @@ bool Operation::wait(Deadline deadline) {
 
 bool Operation::end(const Status& status) {
   flight.ended(status.code());
+  return end_recorded(status);
+}
+
+bool Operation::end_recorded(const Status& status) {
   state_.fetch_and(~kNameTaken, std::memory_order_release);
   return completion.complete(status);
 }
@@ -80,6 +84,8 @@ void Operation::release(Holder holder) {
   completion.reset();
   memory.outputs.clear();
   memory.ready.reset();
+  prepared = false;
+  home.reset();
   if (spec.tensors.size() != 1) {  // a grouped operation may be large, and is not recognised when it is repeated
     std::vector<TensorSpec>().swap(spec.tensors);
     std::vector<std::int64_t>().swap(spec.splits);

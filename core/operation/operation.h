@@ -4,6 +4,9 @@
 // Reference counted by the caller (CallerReference), the engine (EngineReference) and the OperationTable, which makes
 // it and keeps it for the next operation of the same name, so that a repetition costs no allocation; the last one
 // deletes it.
+//
+// A prepared operation is one whose caller keeps its reference, and starts it again and again: the spec, the check and
+// the memory are those of the first time.
 #pragma once
 
 #include <atomic>
@@ -112,6 +115,12 @@ class Operation {
   // Owned by OperationTable: taken since the last cleanup of idle names.
   bool used_lately = false;
 
+  // Of a prepared operation, constant: the communicator that it is of, and the stream of its tensors, whose work
+  // precedes each start.
+  bool prepared = false;
+  std::weak_ptr<const void> home;
+  void* stream = nullptr;
+
   // Owned by the thread that drives the engine.
   bool agreed = false;           // the ranks have agreed to perform it: a bucket refers to it
   std::size_t tensors_left = 0;  // of the grouped operation, that no bucket has finished yet
@@ -137,6 +146,32 @@ class Operation {
     tensors_left = spec.tensors.size();
     state_.store(kKept | kInUse | kEngineHolds | kCallerHolds | kNameTaken, std::memory_order_relaxed);
   }
+
+  // From now on its caller holds a reference, no table knows it, and it counts as done, until it begins again.
+  void prepare(std::weak_ptr<const void> of) {
+    prepared = true;
+    home = std::move(of);
+    state_.store(kInUse | kCallerHolds, std::memory_order_relaxed);
+    static_cast<void>(completion.complete(Status()));
+  }
+  // begin() of a prepared operation that has ended and that the engine has released.
+  void begin_again() {
+    agreed = false;
+    tensors_left = spec.tensors.size();
+    completion.reset();
+    state_.fetch_or(kEngineHolds | kNameTaken, std::memory_order_acq_rel);
+  }
+  // A moment after its end is visible: the engine still wakes those who sleep.
+  bool engine_holds() const { return (state_.load(std::memory_order_acquire) & kEngineHolds) != 0; }
+
+  // Whether the OperationTable has it.
+  bool kept() const { return (state_.load(std::memory_order_relaxed) & kKept) != 0; }
+  void keep() { state_.fetch_or(kKept, std::memory_order_relaxed); }
+
+  // Of a prepared operation that a caller's thread has begun: the engine is not awake to end it, since that thread will
+  // do so when it waits. A thread that does not wait sets this to false and wakes the engine.
+  bool left_to_caller() const { return left_to_caller_.load(std::memory_order_acquire); }
+  void leave_to_caller(bool leave) { left_to_caller_.store(leave, std::memory_order_release); }
   bool in_use() const { return (state_.load(std::memory_order_acquire) & kInUse) != 0; }
 
   // The name is taken until the operation has ended: the engine frees it before the end becomes visible.
@@ -144,6 +179,13 @@ class Operation {
 
   // Driving thread, once: frees the name, then completes the operation. True if Completion::wake() must be called.
   [[nodiscard]] bool end(const Status& status);
+  // Of a prepared operation that was performed without having begun: its status.
+  void end_at_once(const Status& status) {
+    completion.reset();
+    static_cast<void>(completion.complete(status));
+  }
+  // end() once that is in the flight record.
+  [[nodiscard]] bool end_recorded(const Status& status);
 
   // Once for each holder. The last one resets the operation, including results.
   void release(Holder holder);
@@ -166,6 +208,7 @@ class Operation {
 
   const std::shared_ptr<Metrics> metrics_;
   std::atomic<std::uint32_t> state_{kKept};
+  std::atomic<bool> left_to_caller_{false};
 };
 
 template <Operation::Holder kHolder>

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "core/base/error.h"
@@ -37,9 +38,7 @@ class OperationTable {
   // set's join is in flight.
   BegunOperation take(OperationSpec spec, OperationMemory memory) {
     const MutexLock lock(mutex_);
-    if (joining()) {
-      throw InvalidArgument("this rank has joined: wait for the join to end before anything else is submitted");
-    }
+    if (joining()) throw_joining();
     const bool made_up = spec.name.empty();
     if (made_up) {
       spec.name = counted_name(++unnamed_, failed_joins_);
@@ -47,10 +46,7 @@ class OperationTable {
     }
     const std::size_t hash = hash_of(spec.name);
     Operation* const known = index_.find(hash, spec.name);
-    if (known != nullptr && known->name_taken()) {
-      throw InvalidArgument("'" + spec.name +
-                            "' is already in flight: wait for it before the name is used again, or give another name");
-    }
+    if (known != nullptr && known->name_taken()) throw_taken(spec.name);
     Operation& operation = known != nullptr && !known->in_use() ? *known : replace(known, hash);
     operation.spec = std::move(spec);
     operation.repeatable = is_repeatable(operation.spec);
@@ -74,6 +70,37 @@ class OperationTable {
     known->used_lately = true;
     known->memory.tensors.front() = {.input = call.inputs.front().data, .output = call.outputs.front().data};
     return std::optional<BegunOperation>(std::in_place, *known);
+  }
+
+  // An operation that its caller starts again and again, of the communicator `home`. An empty name is numbered: ranks
+  // prepare unnamed operations in the same order. The name is taken from start to end only.
+  CallerReference prepare(OperationSpec spec, OperationMemory memory, std::weak_ptr<const void> home) {
+    const MutexLock lock(mutex_);
+    if (spec.name.empty()) spec.name = prepared_name(++unnamed_prepared_);
+    auto* const operation = new Operation(metrics_);
+    operation->hash = hash_of(spec.name);
+    operation->repeatable = is_repeatable(spec);
+    operation->described = describe(spec);
+    operation->spec = std::move(spec);
+    operation->memory = std::move(memory);
+    operation->prepare(std::move(home));
+    return CallerReference(operation);
+  }
+
+  // Takes the name of a prepared operation again. Throws as take().
+  EngineReference take_prepared(Operation& operation) {
+    const MutexLock lock(mutex_);
+    if (joining()) throw_joining();
+    Operation* const known = operation.kept() ? &operation : index_.find(operation.hash, operation.spec.name);
+    if (known != nullptr && known->name_taken()) throw_taken(operation.spec.name);
+    if (known != &operation) {  // it is started for the first time, or another one has had the name since
+      if (known != nullptr) forget(*known);
+      index_.insert(operation);
+      operation.keep();
+    }
+    while (operation.engine_holds()) std::this_thread::yield();  // for a moment
+    operation.begin_again();
+    return EngineReference(&operation);
   }
 
   // Whether any name is taken.
@@ -114,6 +141,14 @@ class OperationTable {
   // not used since the last such cleanup.
   static constexpr std::size_t kNewNames = 1024;
 
+  [[noreturn]] static void throw_joining() {
+    throw InvalidArgument("this rank has joined: wait for the join to end before anything else is submitted");
+  }
+  [[noreturn]] static void throw_taken(const std::string& name) {
+    throw InvalidArgument("'" + name +
+                          "' is already in flight: wait for it before the name is used again, or give another name");
+  }
+
   bool joining() const REQUIRES(mutex_) { return join_ != nullptr && join_->name_taken(); }
 
   // Creates an operation, in place of `former`, if any, which is still referenced.
@@ -145,6 +180,7 @@ class OperationTable {
   std::size_t limit_ GUARDED_BY(mutex_) = kNewNames;
   Operation* join_ GUARDED_BY(mutex_) = nullptr;  // the set's last join, if it is in the index
   std::uint64_t unnamed_ GUARDED_BY(mutex_) = 0;
+  std::uint64_t unnamed_prepared_ GUARDED_BY(mutex_) = 0;
   std::uint64_t failed_joins_ GUARDED_BY(mutex_) = 0;
   std::atomic<std::uint64_t> changes_{0};  // of unnamed_
 };

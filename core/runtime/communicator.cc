@@ -25,6 +25,21 @@ Config config_of(Config config, const Communicator* job) {
   return config;
 }
 
+OperationMemory memory_of(const Call& call) {
+  OperationMemory memory{.allocates_outputs = call.outputs.empty()};
+  if (!call.inputs.empty()) memory.device = call.inputs.front().device;
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    memory.tensors.push_back(
+        {.input = call.inputs[i].data, .output = call.outputs.empty() ? nullptr : call.outputs[i].data});
+  }
+  return memory;
+}
+
+// Whether a schedule may have it as a single operation: it has begun before, has ended well, and no other has its name.
+bool can_be_direct(const Operation& operation) {
+  return operation.repeatable && operation.kept() && operation.completion.done() && operation.completion.status().ok();
+}
+
 }  // namespace
 
 UnnamedTurn::Taken UnnamedTurn::take(Deadline deadline) {
@@ -126,7 +141,7 @@ CallerReference Communicator::submit_and_wait(const Call& call, Deadline deadlin
     }
     BegunOperation begun = begin(named);
     started = Clock::now();
-    if (Status status = engine_->run({&begun, 1}, submitting, deadline); !status.ok()) throw Error(status);
+    if (Status status = engine_->run({&begun.engine, 1}, submitting, deadline); !status.ok()) throw Error(status);
     operation = std::move(begun.caller);
   }
   operation->completion.wait_until_over(deadline);
@@ -135,21 +150,22 @@ CallerReference Communicator::submit_and_wait(const Call& call, Deadline deadlin
 }
 
 std::vector<CallerReference> Communicator::run_all(std::span<const Call> calls, Deadline deadline) {
-  std::vector<BegunOperation> begun;
+  std::vector<CallerReference> operations;
+  std::vector<EngineReference> begun;
+  operations.reserve(calls.size());
   begun.reserve(calls.size());
   TimePoint started;
   {
     MutexLock submitting(submitting_);
-    for (const Call& call : calls) begun.push_back(begin(call));
+    for (const Call& call : calls) {
+      BegunOperation both = begin(call);
+      operations.push_back(std::move(both.caller));
+      begun.push_back(std::move(both.engine));
+    }
     started = Clock::now();
     if (Status status = engine_->run(begun, submitting, deadline); !status.ok()) throw Error(status);
   }
-  std::vector<CallerReference> operations;
-  operations.reserve(begun.size());
-  for (BegunOperation& operation : begun) {
-    operation.caller->completion.wait_until_over(deadline);
-    operations.push_back(std::move(operation.caller));
-  }
+  for (const CallerReference& operation : operations) operation->completion.wait_until_over(deadline);
   metrics_->exposed_time.add(Clock::now() - started);
   return operations;
 }
@@ -158,23 +174,72 @@ BegunOperation Communicator::begin(const Call& call) {
   if (auto again = operations_.take_again(call)) return std::move(*again);
   OperationSpec spec = check_call(call, set_, topology_.rank);
   spec.name = call.collective == Collective::join ? kJoinName : call.name;
-  OperationMemory memory{.allocates_outputs = call.outputs.empty()};
-  if (!call.inputs.empty()) memory.device = call.inputs.front().device;
-  memory.ready = ready_event(call);
-  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-    memory.tensors.push_back(
-        {.input = call.inputs[i].data, .output = call.outputs.empty() ? nullptr : call.outputs[i].data});
-  }
+  OperationMemory memory = memory_of(call);
+  memory.ready = ready_event(memory.device, call.stream);
   return operations_.take(std::move(spec), std::move(memory));
 }
 
-// The event after which the call's tensors may be accessed, if they are on a device.
-std::shared_ptr<const DeviceEvent> Communicator::ready_event(const Call& call) {
-  if (call.inputs.empty() || call.inputs.front().device == kCpuDevice) return nullptr;
-  if (!devices_) throw Unsupported("the tensors lie on an accelerator, which this hvd knows nothing of");
-  const int device = call.inputs.front().device;
+// ---- Prepared operations
+
+CallerReference Communicator::prepare(const Call& call, std::weak_ptr<const void> home) {
+  if (call.collective == Collective::join) throw InvalidArgument("a join cannot be prepared: each is submitted anew");
+  OperationSpec spec = check_call(call, set_, topology_.rank);
+  spec.name = call.name;
+  CallerReference operation = operations_.prepare(std::move(spec), memory_of(call), std::move(home));
+  operation->stream = call.stream;
+  return operation;
+}
+
+void Communicator::start(Operation& operation) {
+  if (can_be_direct(operation) && engine_->begin(operation)) return;
+  const MutexLock submitting(submitting_);
+  EngineReference begun = begin_again(operation);
+  if (Status status = engine_->submit(begun); !status.ok()) {
+    static_cast<void>(begun->end(status));
+    throw Error(status);
+  }
+}
+
+void Communicator::run(Operation& operation, Deadline deadline) {
   try {
-    auto ready = devices_->record(device, call.stream);
+    if (can_be_direct(operation) && engine_->run(operation)) return;
+  } catch (const Error& error) {
+    operation.end_at_once(error.status());
+    throw;
+  }
+  const TimePoint started = Clock::now();
+  {
+    MutexLock submitting(submitting_);
+    EngineReference begun = begin_again(operation);
+    if (Status status = engine_->run({&begun, 1}, submitting, deadline); !status.ok()) {
+      static_cast<void>(begun->end(status));
+      throw Error(status);
+    }
+  }
+  operation.completion.wait_until_over(deadline);
+  metrics_->exposed_time.add(Clock::now() - started);
+}
+
+EngineReference Communicator::begin_again(Operation& operation) {
+  EngineReference begun = operations_.take_prepared(operation);
+  try {
+    operation.memory.outputs.clear();
+    operation.memory.ready = ready_event(operation.memory.device, operation.stream);
+  } catch (...) {
+    static_cast<void>(begun->end(current_exception_status()));
+    throw;
+  }
+  return begun;
+}
+
+// ---- Devices
+
+// The event after which tensors may be accessed, if they are on a device.
+std::shared_ptr<const DeviceEvent> Communicator::ready_event(int device, void* stream) {
+  if (device == kCpuDevice) return nullptr;
+  if (!devices_) throw Unsupported("the tensors lie on an accelerator, which this hvd knows nothing of");
+  try {
+    auto ready = devices_->record(device, stream);
     settle_device(device);
     return ready;
   } catch (const Unsupported& error) {

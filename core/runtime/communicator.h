@@ -90,6 +90,15 @@ class Communicator {
   // run() for several operations, which are handed over in one go; each has a reference in the result.
   std::vector<CallerReference> run_all(std::span<const Call> calls, Deadline deadline);
 
+  // A prepared operation of `home`, which is this communicator: checked, and not started. Throws as submit().
+  CallerReference prepare(const Call& call, std::weak_ptr<const void> home);
+  // submit() and run() of it. Throw InvalidArgument if it is in flight; run() as the operation ends, too.
+  void start(Operation& operation);
+  void run(Operation& operation, Deadline deadline);
+  // Engine's.
+  void finish() { engine_->finish(); }
+  void leave_to_engine(Operation& operation) { engine_->leave_to_engine(operation); }
+
   // Whether an operation of this rank is in flight. Any thread.
   bool any_in_flight() const { return operations_.any(); }
 
@@ -107,7 +116,8 @@ class Communicator {
                           const std::function<void(const Status&)>& on_end);
   CallerReference submit_and_wait(const Call& call, Deadline deadline);
   BegunOperation begin(const Call& call);
-  std::shared_ptr<const DeviceEvent> ready_event(const Call& call);
+  EngineReference begin_again(Operation& operation);
+  std::shared_ptr<const DeviceEvent> ready_event(int device, void* stream);
   void settle_device(int device);
 
   const Topology topology_;

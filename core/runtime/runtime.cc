@@ -99,6 +99,18 @@ std::vector<CallerReference> Runtime::run_all(std::span<const Call> calls, Deadl
   return target.communicator->run_all(renumbered, deadline);
 }
 
+CallerReference Runtime::prepare(const Call& call) {
+  const ProcessSets::Entry target = sets_->find_local(call.process_set);
+  return target.communicator->prepare(in_numbering_of(*target.set, call), target.communicator);
+}
+
+void Runtime::throw_stale(const Operation& operation) {
+  if (!operation.prepared) throw InvalidArgument("only an operation that was prepared can be started");
+  throw InvalidArgument("'" + operation.spec.name +
+                        "' was prepared before hvd was shut down and initialised anew, or in a process set that was "
+                        "removed: prepare it again");
+}
+
 CallerReference Runtime::send(const Message& message) {
   check_peer(message.peer, topology_);
   BegunOperation begun = begin_message(metrics_);

@@ -69,6 +69,23 @@ class Runtime {
   // Throws InvalidArgument also if the calls are not all for one process set.
   std::vector<CallerReference> run_all(std::span<const Call> calls, Deadline deadline);
 
+  // The same for operations that are prepared once and started many times. InvalidArgument also if this runtime, or the
+  // process set as it is now, is not the one that the operation was prepared in.
+  CallerReference prepare(const Call& call);
+  void start(Operation& operation) {
+    at_home(operation, [&](Communicator& home) { home.start(operation); });
+  }
+  void run(Operation& operation, Deadline deadline) {
+    at_home(operation, [&](Communicator& home) { home.run(operation, deadline); });
+  }
+  // For the caller of an operation that is left to it (Operation::left_to_caller): before it waits, and if it does not.
+  void finish(Operation& operation) {
+    at_home(operation, [](Communicator& home) { home.finish(); });
+  }
+  void leave_to_engine(Operation& operation) {
+    at_home(operation, [&](Communicator& home) { home.leave_to_engine(operation); });
+  }
+
   // Messages between two ranks (core/execution/channel.h): to `message.peer`, or from it, or from any rank. Independent
   // of the operations of all ranks. The job's end ends them; messages that have arrived before may still be received.
   // Throws InvalidArgument if no such rank exists, or it is this one. Any thread.
@@ -104,6 +121,18 @@ class Runtime {
   void abandon_in_child() noexcept;
 
  private:
+  // Calls use(communicator) with that of a prepared operation.
+  template <typename Use>
+  void at_home(const Operation& operation, const Use& use) {
+    if (operation.spec.process_set == kGlobalProcessSet) return use(checked_home(operation, global_));
+    const ProcessSets::Entry target = sets_->find_local(operation.spec.process_set);
+    use(checked_home(operation, target.communicator));
+  }
+  static Communicator& checked_home(const Operation& operation, const std::shared_ptr<Communicator>& present) {
+    if (operation.home.owner_before(present) || present.owner_before(operation.home)) throw_stale(operation);
+    return *present;
+  }
+  [[noreturn]] static void throw_stale(const Operation& operation);
   CallerReference run_in_set(const Call& call, Deadline deadline);
   void start_wanted_timeline();
 

@@ -4,7 +4,8 @@
 // chunk of it into this rank's slot packs and publishes it at once, and results are copied directly to the outputs.
 // There is no fusion buffer, and a chunk stays in the second-level cache from the first copy to the last.
 //
-//   allreduce, up to 112 bytes          one step, the data beside the step's number: every rank reduces everything.
+//   allreduce, up to 112 bytes          one step, the data beside the step's number: every rank reduces everything,
+//                                       or the last to publish does, if ranks > CPUs.
 //   allreduce, little, ranks > CPUs     one step: the last rank to publish reduces for all before it releases them.
 //   allreduce, 2 ranks or little data   one step a chunk: publish, every rank reduces everything.   S + nS read
 //   allreduce, all tensors in the arena each reduces a slice directly from and to all tensors.           S + S moved
@@ -59,9 +60,13 @@ void broadcast_from_leader(HostContext& context, std::span<const Piece> pieces, 
 // The forms of an allreduce, a file each; host_allreduce() chooses among them (ops/choice/host_choice.h). All produce
 // the same bits. `total`: the elements of all pieces, more than 0, with at least two ranks.
 
-// Up to Window::kNoteBytes.
+// Up to Window::kNoteBytes, in two halves: the first waits for nobody, if the window can open a step.
 void note_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
                     std::int64_t total);
+void begin_note_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
+                          std::int64_t total);
+void finish_note_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
+                           std::int64_t total);
 // Up to one chunk, if ranks outnumber CPUs.
 void by_last_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
                        std::int64_t total);

@@ -66,12 +66,8 @@ void host_allreduce(HostContext& context, std::span<const Piece> pieces, const R
   context.window.begin("allreduce");
   const std::int64_t chunk = elements_in(context.window.chunk_bytes(), size_of(reduction.dtype));
   const HostForm form = choose_host_form(context.shape(), bytes);
-  if (form == HostForm::note && !context.window.oversubscribed()) {
-    return note_allreduce(context, pieces, reduction, total);
-  }
-  if (form == HostForm::note || (form == HostForm::by_last && total <= chunk)) {
-    return by_last_allreduce(context, pieces, reduction, total);
-  }
+  if (form == HostForm::note) return note_allreduce(context, pieces, reduction, total);
+  if (form == HostForm::by_last && total <= chunk) return by_last_allreduce(context, pieces, reduction, total);
   const OutputScope scope(context, bytes);
   const auto* const wanted = find_range<HostForm>(context.wanted, static_cast<std::size_t>(bytes));
   if (!reach_matters(bytes) || (wanted != nullptr && wanted->algorithm == form)) {

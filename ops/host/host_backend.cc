@@ -72,6 +72,22 @@ class HostBackend final : public Backend {
     move(call);
   }
 
+  bool begin(const CollectiveCall& call) override {
+    Window& window = context_->window;
+    const std::int64_t elements = call.total_elements();
+    const bool is_note = call.collective == Collective::allreduce && !is_adasum(call) && elements > 0 &&
+                         elements * static_cast<std::int64_t>(size_of(call.dtype)) <= kHostNoteBytes;
+    if (!is_note || context_->ranks() == 1 || !window.can_open_step()) return false;
+    window.enter(call.entry, call.call_id);
+    window.begin("allreduce");
+    begin_note_allreduce(*context_, call.pieces, reduction_of(call), elements);
+    return true;
+  }
+
+  void finish(const CollectiveCall& call) override {
+    finish_note_allreduce(*context_, call.pieces, reduction_of(call), call.total_elements());
+  }
+
   bool can_be_asked(const ProcessSet& set) const override { return is_host(set); }
 
   void decline(const ProcessSet&, std::uint32_t call_id) override {
@@ -89,17 +105,21 @@ class HostBackend final : public Backend {
     return std::find(hosts_.begin(), hosts_.end(), set.ranks) != hosts_.end();
   }
 
+  Reduction reduction_of(const CollectiveCall& call) const {
+    return {.dtype = call.dtype,
+            .op = call.op,
+            .prescale = call.prescale,
+            .postscale = call.postscale,
+            .instruction_set = instruction_set_};
+  }
+
   void move(const CollectiveCall& call) {
     if (is_adasum(call)) {
       SliceWindow exchange(*context_);
       adasum(call, context_->rank(), exchange, scratch_, instruction_set_);
       return scratch_.release_large();
     }
-    const Reduction reduction{.dtype = call.dtype,
-                              .op = call.op,
-                              .prescale = call.prescale,
-                              .postscale = call.postscale,
-                              .instruction_set = instruction_set_};
+    const Reduction reduction = reduction_of(call);
     switch (call.collective) {
       case Collective::allreduce: return host_allreduce(*context_, call.pieces, reduction);
       case Collective::allgather: return host_allgather(*context_, call.pieces, call.counts, call.dtype);

@@ -9,13 +9,43 @@
 
 namespace hvd {
 
+namespace {
+
+// The last rank to publish reduces what find_sources() finds into `result`, before it releases the others.
+void publish_by_last(HostContext& context, const Reduction& reduction, std::int64_t total, const auto& find_sources,
+                     std::byte* result) {
+  if (!context.window.announce()) return;
+  if (!context.window.declined()) {
+    find_sources();
+    fold(context, reduction, reduction.dtype, result, static_cast<std::size_t>(total));
+  }
+  context.window.release();
+}
+
+}  // namespace
+
 void note_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
                     std::int64_t total) {
-  PieceCursor in(pieces), out(pieces);
-  context.window.open_step();
-  pack(context, in, total, reduction, context.window.local_note());
-  context.window.publish();
-  context.window.await_all();
+  begin_note_allreduce(context, pieces, reduction, total);
+  finish_note_allreduce(context, pieces, reduction, total);
+}
+
+void begin_note_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
+                          std::int64_t total) {
+  Window& window = context.window;
+  PieceCursor in(pieces);
+  window.open_step();
+  pack(context, in, total, reduction, window.local_note());
+  if (!window.oversubscribed()) return window.publish();
+  publish_by_last(context, reduction, total, [&] { find_notes(context); }, window.common_note());
+}
+
+void finish_note_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
+                           std::int64_t total) {
+  Window& window = context.window;
+  PieceCursor out(pieces);
+  window.await_all();
+  if (window.oversubscribed()) return unpack(context, out, total, size_of(reduction.dtype), window.common_note());
   find_notes(context);
   reduce_from_sources(context, out, total, reduction);
 }
@@ -23,19 +53,10 @@ void note_allreduce(HostContext& context, std::span<const Piece> pieces, const R
 void by_last_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
                        std::int64_t total) {
   Window& window = context.window;
-  const bool in_note =
-      total * static_cast<std::int64_t>(size_of(reduction.dtype)) <= static_cast<std::int64_t>(Window::kNoteBytes);
   PieceCursor in(pieces), out(pieces);
-  std::byte* slot = window.open_step();
-  pack(context, in, total, reduction, in_note ? window.local_note() : slot);
-  std::byte* result = in_note ? window.common_note() : window.reduction().result();
-  if (window.announce()) {
-    if (!window.declined()) {
-      in_note ? find_notes(context) : find_published(context, 0);
-      fold(context, reduction, reduction.dtype, result, static_cast<std::size_t>(total));
-    }
-    window.release();
-  }
+  pack(context, in, total, reduction, window.open_step());
+  std::byte* const result = window.reduction().result();
+  publish_by_last(context, reduction, total, [&] { find_published(context, 0); }, result);
   window.await_all();
   unpack(context, out, total, size_of(reduction.dtype), result);
 }

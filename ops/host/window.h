@@ -221,6 +221,8 @@ class Window {
     wait_.set_late_callback(timeout, std::move(late));
   }
 
+  // Whether all ranks are known to have published this rank's last step, so that it can open the next without waiting.
+  bool can_open_step() const { return settled_ == step_; }
   // Advances to the next step; returns this rank's slot to fill.
   std::byte* open_step();
   // The note beside the step's number, up to kNoteBytes; undefined unless written.

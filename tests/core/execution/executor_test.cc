@@ -199,11 +199,12 @@ TEST_CASE("A direct call ends like any other") {
   const OperationSpec spec = allreduce("x");
   const std::vector<Response> responses{rank.response_to(spec)};
   const std::vector<Bucket> buckets = plan_buckets({&responses.front()}, 0);
-  PreparedCall prepared = rank.executor().prepare(buckets.front());
+  DirectCall direct = rank.executor().make_direct(buckets.front());
   float memory[6] = {};
   const TensorView tensor{.data = memory, .shape = spec.tensors.front().shape};
   const Call call{.name = "x", .inputs = {&tensor, 1}, .outputs = {&tensor, 1}};
-  REQUIRE(prepared.fits(call));
+  REQUIRE(direct.fits(call));
+  const TensorMemory memory{.input = call.inputs.front().data, .output = call.outputs.front().data};
   std::vector<std::uint64_t> sequences;
   const auto behaving = [&](FakeBackend::Behaviour then) {
     rank.behave([&sequences, then = std::move(then)](const CollectiveCall& performed) {
@@ -213,15 +214,15 @@ TEST_CASE("A direct call ends like any other") {
   };
 
   behaving(refuse);
-  CHECK_THROWS_AS(rank.executor().run(prepared, call), Unsupported);
+  CHECK_THROWS_AS(rank.executor().run(direct, memory), Unsupported);
   behaving(differ);
-  CHECK_THROWS_AS(rank.executor().run(prepared, call), Mismatch);
+  CHECK_THROWS_AS(rank.executor().run(direct, memory), Mismatch);
   behaving(decline);
-  CHECK_FALSE(rank.executor().run(prepared, call));
+  CHECK_FALSE(rank.executor().run(direct, memory));
   behaving([&](const CollectiveCall& performed) { CHECK(performed.pieces.front().input == memory); });
-  CHECK(rank.executor().run(prepared, call));
+  CHECK(rank.executor().run(direct, memory));
   behaving(lose);
-  CHECK_THROWS_AS(rank.executor().run(prepared, call), PeerLost);
+  CHECK_THROWS_AS(rank.executor().run(direct, memory), PeerLost);
   // A declined call has not taken place.
   CHECK(sequences == std::vector<std::uint64_t>{1, 2, 3, 3, 4});
 }
