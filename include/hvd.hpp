@@ -6,7 +6,8 @@
 //
 // An operation takes any contiguous range of an element type: std::vector, std::array, std::span, a C array. Each has
 // two forms: the plain one returns when the result is available; the one with _async returns a Future at once. All
-// ranks of the process set must call the same operations with matching arguments. Every function may be called from any
+// ranks of the process set must call the same operations with matching arguments. What is done again and again on the
+// same memory can be prepared (hvd::prepare_allreduce) and then started. Every function may be called from any
 // thread. Tensors in a std::vector<T, hvd::allocator<T>> are reduced fastest between ranks of one host.
 //
 // Ownership: an operation works on the caller's memory, which must stay valid and untouched until it ends: for an
@@ -28,6 +29,7 @@
 #include "hvd/element.hpp"
 #include "hvd/error.hpp"
 #include "hvd/future.hpp"
+#include "hvd/prepared.hpp"
 #include "hvd/tensor.hpp"
 
 namespace hvd {
@@ -142,8 +144,8 @@ inline hvd_call make_call(hvd_collective collective, const Options& options) {
   return call;
 }
 
-// The two ways to start an operation: Begin returns its Future; Perform waits for it and returns its result, performing
-// it on the calling thread if no other operation is pending.
+// The ways to use a call: Begin starts it and returns its Future; Perform waits for it and returns its result,
+// performing it on the calling thread if no other operation is pending; Prepare returns a Prepared.
 struct Begin {
   template <typename Result>
   static Future<Result> start(const hvd_call& call, typename Future<Result>::Collect collect) {
@@ -165,6 +167,14 @@ struct Perform {
     return Future<Result>(work, collect).get();
   }
   static void start(const hvd_call& call) { check(hvd_run(&call, -1, nullptr)); }
+};
+
+struct Prepare {
+  static Prepared start(const hvd_call& call) {
+    hvd_work* work = nullptr;
+    check(hvd_prepare(&call, &work));
+    return Prepared(work);
+  }
 };
 
 template <typename R>
@@ -360,6 +370,33 @@ auto reducescatter_async(R&& values, ReduceOp op = sum, const Options& options =
 template <std::ranges::range R>
 auto reducescatter(const R& values, ReduceOp op = sum, const Options& options = {}) {
   return reducescatter_async<detail::Perform>(values, op, options);
+}
+
+// ---- Prepared operations: checked once, and started any number of times on the same memory (hvd/prepared.hpp)
+
+// Without a name, all ranks must prepare in the same order. Nothing is sent. In place, or with a separate output.
+template <std::ranges::range R>
+Prepared prepare_allreduce(R&& values, ReduceOp op = sum, const Options& options = {}) {
+  return allreduce_async<detail::Prepare>(std::forward<R>(values), op, options);
+}
+template <std::ranges::range In, std::ranges::range Out>
+Prepared prepare_allreduce(In&& input, Out&& output, ReduceOp op = sum, const Options& options = {}) {
+  return allreduce_async<detail::Prepare>(std::forward<In>(input), std::forward<Out>(output), op, options);
+}
+
+// Several ranges at once, fused, in place.
+template <std::ranges::range Group>
+Prepared prepare_grouped_allreduce(Group&& group, ReduceOp op = sum, const Options& options = {}) {
+  return grouped_allreduce_async<detail::Prepare>(std::forward<Group>(group), op, options);
+}
+
+template <std::ranges::range R>
+Prepared prepare_broadcast(R&& values, int root, const Options& options = {}) {
+  return broadcast_async<detail::Prepare>(std::forward<R>(values), root, options);
+}
+
+inline Prepared prepare_barrier(const Options& options = {}) {
+  return detail::Prepare::start(detail::make_call(HVD_BARRIER, options));
 }
 
 // ---- Messages between two ranks

@@ -102,8 +102,8 @@ class ScheduleRunner {
   std::vector<DirectCall> direct_;                          // for each stage
   EngineReference begun_;                                   // of the next stage, by direct_begun_
   DirectCall* direct_begun_ = nullptr;
-  std::uint64_t unnamed_since_ = 0;                         // OperationTable::changes_of_numbers() at the lock
-  std::string unnamed_;                                     // name_of_synchronous() then
+  std::uint64_t unnamed_since_ = 0;  // OperationTable::changes_of_numbers() at the lock
+  std::string unnamed_;              // name_of_synchronous() then
   unsigned direct_calls_ = 0;
   int late_calls_ = 0;                      // of the stage in progress
   const int most_late_calls_;               // for the engine thread

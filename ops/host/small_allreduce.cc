@@ -37,7 +37,8 @@ void begin_note_allreduce(HostContext& context, std::span<const Piece> pieces, c
   window.open_step();
   pack(context, in, total, reduction, window.local_note());
   if (!window.oversubscribed()) return window.publish();
-  publish_by_last(context, reduction, total, [&] { find_notes(context); }, window.common_note());
+  publish_by_last(
+      context, reduction, total, [&] { find_notes(context); }, window.common_note());
 }
 
 void finish_note_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
@@ -56,7 +57,8 @@ void by_last_allreduce(HostContext& context, std::span<const Piece> pieces, cons
   PieceCursor in(pieces), out(pieces);
   pack(context, in, total, reduction, window.open_step());
   std::byte* const result = window.reduction().result();
-  publish_by_last(context, reduction, total, [&] { find_published(context, 0); }, result);
+  publish_by_last(
+      context, reduction, total, [&] { find_published(context, 0); }, result);
   window.await_all();
   unpack(context, out, total, size_of(reduction.dtype), result);
 }

@@ -38,6 +38,7 @@ from hvd.collectives import (
 )
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from hvd.handles import poll, synchronize
+from hvd.prepared import Prepared, prepare
 from hvd.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
 from hvd.progress import tqdm
 from hvd.reduce_op import Adasum, Average, Max, Min, Product, Sum
@@ -74,6 +75,7 @@ __all__ = [
     "HostsUpdatedInterrupt",
     "Max",
     "Min",
+    "Prepared",
     "ProcessSet",
     "Product",
     "Sum",
@@ -100,6 +102,7 @@ __all__ = [
     "grouped_reducescatter_async",
     "join",
     "poll",
+    "prepare",
     "ps",
     "reducescatter",
     "reducescatter_async",

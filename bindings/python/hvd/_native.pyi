@@ -128,6 +128,9 @@ class OperationSpec:
 class Work:
     """An operation under way. Dropping it early is safe: what it uses is kept until it has ended."""
 
+    def start(self) -> None:
+        """Of `prepare`: starts it, once the last start has ended."""
+    def start_and_wait(self) -> None: ...
     def poll(self) -> bool: ...
     def wait(self, timeout_seconds: float | None = None) -> bool:
         """True when done, False when the time was up before. Ctrl-C interrupts it; the operation goes on."""
@@ -187,6 +190,12 @@ def run(spec: OperationSpec, inputs: Sequence[int], outputs: Sequence[int], owne
 def run_all(calls: Sequence[tuple[OperationSpec, Sequence[int], Sequence[int], object, int]]) -> list[Work]:
     """Starts operations on the CPU, in one process set, all at once, each with the arguments of run(), and waits until
     all have ended. ValueError if a call is wrong, and then none is started; each Work has its own outcome."""
+
+def prepare(
+    spec: OperationSpec, inputs: Sequence[int], outputs: Sequence[int] | None, owners: object, stream: int = 0
+) -> Work:
+    """An operation that is checked and not started. Tensors on a GPU are ready when what is in `stream` by the time of
+    each start is over."""
 
 def send(peer: int, channel: int, tag: int, data: int, bytes: int, owners: object, /) -> Work:
     """A message to a rank of the job. Channels are numbers of 64 bits that the ranks agree on, tags signed ones."""

@@ -93,10 +93,11 @@ def _taken(tensor: Any, given: Memory, out: Any, work: _native.Work, index: int)
     return kind.copy(out, received)
 
 
-_Call = tuple[OperationSpec, tuple[int], tuple[int], object, int]  # as submit() and run() take it
+Call = tuple[OperationSpec, tuple[int], tuple[int], object, int]  # as submit() and run() take it
+GroupCall = tuple[OperationSpec, list[int], list[int], object, int]
 
 
-def _prepare(
+def single_call(
     collective: int,
     function: str,
     name: str | None,
@@ -107,7 +108,7 @@ def _prepare(
     root_rank: int = 0,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
-) -> tuple[_Call, Memory]:
+) -> tuple[Call, Memory]:
     """A collective whose result has the input's shape: the arguments of submit() and run(), and where the result will
     be."""
     given, room = _paired(tensor, out)
@@ -131,7 +132,7 @@ def _prepare(
     return (spec, (address,), (room.address,), (owner, room.owner, out), stream), room
 
 
-def _run(name: str | None, tensor: Any, call: _Call) -> None:
+def _run(name: str | None, tensor: Any, call: Call) -> None:
     """On this thread where that is possible, without handing anything over. Without a name it is numbered, so that a
     disagreement about which operation it is comes to light."""
     if name is None:
@@ -140,7 +141,7 @@ def _run(name: str | None, tensor: Any, call: _Call) -> None:
         _native.run(*call)
 
 
-def _start(tensor: Any, call: _Call, room: Memory) -> int:
+def _start(tensor: Any, call: Call, room: Memory) -> int:
     return register(_native.submit(*call), kind_of(tensor).wait, lambda _: room.result())
 
 
@@ -179,7 +180,7 @@ def allreduce(
         HorovodInternalError: the ranks disagree, or one was lost.
     """
     op = resolve_op(op, average)
-    call, room = _prepare(
+    call, room = single_call(
         _native.ALLREDUCE, "allreduce", name, tensor, out, process_set, op, 0, prescale_factor, postscale_factor
     )
     if name is None:
@@ -203,8 +204,8 @@ def allreduce_async(
     """Starts an allreduce. Arguments and errors as for `allreduce`; returns a handle."""
     op = resolve_op(op, average)
     factors = prescale_factor, postscale_factor
-    prepared = _prepare(_native.ALLREDUCE, "allreduce", name, tensor, out, process_set, op, 0, *factors)
-    return _start(tensor, *prepared)
+    started = single_call(_native.ALLREDUCE, "allreduce", name, tensor, out, process_set, op, 0, *factors)
+    return _start(tensor, *started)
 
 
 def broadcast(
@@ -227,7 +228,7 @@ def broadcast(
     Returns:
         An array of the same kind, shape and dtype. Raises as `allreduce`.
     """
-    call, room = _prepare(_native.BROADCAST, "broadcast", name, tensor, out, process_set, Sum, root_rank)
+    call, room = single_call(_native.BROADCAST, "broadcast", name, tensor, out, process_set, Sum, root_rank)
     _run(name, tensor, call)
     return room.result()
 
@@ -241,7 +242,7 @@ def broadcast_async(
     out: Any = None,
 ) -> int:
     """Starts a broadcast. Arguments and errors as for `broadcast`; returns a handle."""
-    return _start(tensor, *_prepare(_native.BROADCAST, "broadcast", name, tensor, out, process_set, Sum, root_rank))
+    return _start(tensor, *single_call(_native.BROADCAST, "broadcast", name, tensor, out, process_set, Sum, root_rank))
 
 
 def _group(tensors: Iterable[Any], out: _Outs) -> tuple[list[Any], list[Any]]:
@@ -291,9 +292,26 @@ def grouped_allreduce_async(
     out: _Outs = None,
 ) -> int:
     """Starts an allreduce of several arrays. Arguments and errors as for `grouped_allreduce`; returns a handle."""
+    factors = prescale_factor, postscale_factor
+    call, listed, rooms = group_call(tensors, average, name, op, *factors, process_set, out=out)
+    return register(_native.submit(*call), kind_of(listed[0]).wait, lambda _: [room.result() for room in rooms])
+
+
+def group_call(
+    tensors: Sequence[Any],
+    average: bool | None = None,
+    name: str | None = None,
+    op: int | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+    *,
+    out: _Outs = None,
+) -> tuple[GroupCall, list[Any], list[Memory]]:
+    """An allreduce of several arrays: the arguments of submit(), the arrays, and where the results will be."""
     op = resolve_op(op, average)
-    tensors, outs = _group(tensors, out)
-    paired = [_paired(*pair) for pair in zip(tensors, outs)]
+    listed, outs = _group(tensors, out)
+    paired = [_paired(*pair) for pair in zip(listed, outs)]
     given = [memory for memory, _ in paired]
     rooms = [room for _, room in paired]
     if out is not None:
@@ -301,8 +319,7 @@ def grouped_allreduce_async(
     factors = prescale_factor, postscale_factor
     spec = _group_spec(_native.ALLREDUCE, "grouped_allreduce", name, process_set, given, op, *factors)
     addresses = [memory.address for memory in given], [room.address for room in rooms]
-    work = _native.submit(spec, *addresses, (given, rooms, outs), given[0].stream)
-    return register(work, kind_of(tensors[0]).wait, lambda _: [room.result() for room in rooms])
+    return (spec, *addresses, (given, rooms, outs), given[0].stream), listed, rooms
 
 
 def _extent(memory: Memory) -> tuple[int, int]:

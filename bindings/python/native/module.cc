@@ -141,6 +141,8 @@ void define_operations(py::module_& m) {
            py::arg("splits") = py::none(), py::arg("device") = int{HVD_CPU})
       .def_property_readonly("device", &OperationSpec::device);
   py::class_<Work>(m, "Work")
+      .def("start", &Work::start)
+      .def("start_and_wait", &Work::start_and_wait)
       .def("poll", &Work::poll)
       .def("wait", &Work::wait, py::arg("timeout_seconds") = py::none())
       .def("wait_on_stream", &Work::wait_on_stream)
@@ -158,6 +160,8 @@ void define_operations(py::module_& m) {
   m.def("run", Work::run, py::arg("spec"), py::arg("inputs"), py::arg("outputs"), py::arg("owners"),
         py::arg("stream") = 0);
   m.def("run_all", Work::run_all, py::arg("calls"));
+  m.def("prepare", Work::prepare, py::arg("spec"), py::arg("inputs"), py::arg("outputs"), py::arg("owners"),
+        py::arg("stream") = 0);
   m.def("send", start_message<hvd_send>);
   m.def("receive", start_message<hvd_receive>);
 }

@@ -217,6 +217,35 @@ std::vector<std::unique_ptr<Work>> Work::run_all(const py::sequence& calls) {
   return started;
 }
 
+std::unique_ptr<Work> Work::prepare(const OperationSpec& spec, py::handle inputs, py::handle outputs, py::object owners,
+                                    Address stream) {
+  refuse_in_forked_child();
+  std::vector<hvd_tensor> tensors;
+  const hvd_call call = spec.call_on(tensors, inputs, outputs, stream);
+  hvd_work* work = nullptr;
+  check(hvd_prepare(&call, &work));
+  return std::unique_ptr<Work>(new Work(work, spec.device(), std::move(owners)));
+}
+
+void Work::start() {
+  refuse_in_forked_child();
+  check(hvd_start(work_));
+}
+
+void Work::start_and_wait() {
+  refuse_in_forked_child();
+  hvd_status status = HVD_OK;
+  {
+    GilRelease released;
+    status = hvd_start_and_wait(work_, kSliceUs);
+  }
+  if (status == HVD_TIMEOUT) {
+    wait(std::nullopt);
+  } else {
+    check(status);
+  }
+}
+
 Work::~Work() {
   if (work_ == nullptr) return;
   // In a forked child the runtime's locks are in an unknown state; its copy of the work is not released.

@@ -66,9 +66,16 @@ class Work {
   // Starts operations that have outputs, on the CPU, all at once, and waits until all have ended. Each call is a tuple
   // of run()'s arguments. Throws only if a call is wrong; each Work has its own outcome.
   static std::vector<std::unique_ptr<Work>> run_all(const pybind11::sequence& calls);
+  // Checks an operation that has outputs and that start() starts, any number of times: hvd_prepare().
+  static std::unique_ptr<Work> prepare(const OperationSpec& spec, pybind11::handle inputs, pybind11::handle outputs,
+                                       pybind11::object owners, Address stream);
   ~Work();
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
+
+  // Of a prepared operation: starts it, and returns at once or waits like wait().
+  void start();
+  void start_and_wait();
 
   bool poll() const;
 

@@ -176,6 +176,107 @@ TEST_CASE("an allreduce of a job of one scales its tensor") {
   hvd_work_free(work);
 }
 
+TEST_CASE("a prepared operation is started again and again") {
+  std::vector<float> in = {1, 2, 3, 4}, out(4);
+  hvd_work* work = nullptr;
+  hvd_work* plain = nullptr;
+  CHECK(hvd_start(nullptr) == HVD_INVALID_ARGUMENT);
+  {
+    const Job job;
+    const hvd_tensor input = tensor_of(in), output = tensor_of(out);
+    hvd_call call = HVD_CALL_INIT;
+    call.name = "again";
+    call.count = 1;
+    call.inputs = &input;
+    CHECK(hvd_prepare(&call, nullptr) == HVD_INVALID_ARGUMENT);
+    CHECK(hvd_prepare(&call, &work) == HVD_INVALID_ARGUMENT);  // has no outputs
+    CHECK(work == nullptr);
+    call.outputs = &output;
+    REQUIRE(hvd_prepare(&call, &work) == HVD_OK);
+    CHECK(hvd_work_poll(work) == 1);
+    CHECK(hvd_work_wait(work, -1) == HVD_OK);
+    CHECK(out[3] == 0);
+    for (int i = 0; i < 50; ++i) {
+      in[3] = static_cast<float>(i);
+      REQUIRE(hvd_start(work) == HVD_OK);
+      REQUIRE(hvd_work_wait(work, -1) == HVD_OK);
+      REQUIRE(out[3] == static_cast<float>(i));
+      in[3] = -1;
+      REQUIRE(hvd_start_and_wait(work, -1) == HVD_OK);
+      REQUIRE(out[3] == -1);
+    }
+    REQUIRE(hvd_submit(&call, &plain) == HVD_OK);
+    REQUIRE(hvd_work_wait(plain, -1) == HVD_OK);
+    CHECK(hvd_start(plain) == HVD_INVALID_ARGUMENT);
+    CHECK(last_error_says("prepared"));
+    CHECK(hvd_start_and_wait(plain, -1) == HVD_INVALID_ARGUMENT);
+    hvd_work_free(plain);
+    // Of the memory of its results nothing is left from the last time.
+    hvd_work* gather = nullptr;
+    hvd_tensor gathered;
+    call.collective = HVD_ALLGATHER;
+    call.outputs = nullptr;
+    call.name = "gather";
+    REQUIRE(hvd_prepare(&call, &gather) == HVD_OK);
+    for (int i = 0; i < 3; ++i) {
+      in[0] = static_cast<float>(i);
+      REQUIRE(hvd_start_and_wait(gather, -1) == HVD_OK);
+      REQUIRE(hvd_work_output(gather, 0, &gathered) == HVD_OK);
+      CHECK(static_cast<float*>(gathered.data)[0] == static_cast<float>(i));
+      CHECK(hvd_work_output(gather, 1, &gathered) == HVD_INVALID_ARGUMENT);
+    }
+    hvd_work_free(gather);
+    call.collective = HVD_JOIN;
+    call.count = 0;
+    CHECK(hvd_prepare(&call, &gather) == HVD_INVALID_ARGUMENT);
+  }
+  CHECK(hvd_start(work) == HVD_NOT_INITIALIZED);
+  CHECK(hvd_work_wait(work, -1) == HVD_OK);
+  const Job later;
+  CHECK(hvd_start(work) == HVD_INVALID_ARGUMENT);
+  CHECK(last_error_says("prepare it again"));
+  CHECK(hvd_start_and_wait(work, -1) == HVD_INVALID_ARGUMENT);
+  hvd_work_free(work);
+}
+
+TEST_CASE("a callback may start another prepared operation, not the one that has called it") {
+  const Job job;
+  std::vector<float> in = {1, 2, 3, 4}, out(4), other_out(4);
+  const hvd_tensor input = tensor_of(in), output = tensor_of(out), other_output = tensor_of(other_out);
+  hvd_call call = HVD_CALL_INIT;
+  call.count = 1;
+  call.inputs = &input;
+  call.outputs = &output;
+  struct Works {
+    hvd_work *first, *second;
+    std::promise<hvd_status> same, other;
+  } works{};
+  REQUIRE(hvd_prepare(&call, &works.first) == HVD_OK);
+  call.outputs = &other_output;
+  REQUIRE(hvd_prepare(&call, &works.second) == HVD_OK);
+  REQUIRE(hvd_start(works.first) == HVD_OK);
+  REQUIRE(hvd_work_wait(works.first, -1) == HVD_OK);  // has taken its name
+  REQUIRE(hvd_start(works.first) == HVD_OK);
+  REQUIRE(hvd_work_on_done(
+              works.first,
+              [](void* argument) {
+                Works& mine = *static_cast<Works*>(argument);
+                const hvd_status same = hvd_start(mine.first);
+                mine.other.set_value(hvd_start(mine.second));
+                mine.same.set_value(same);
+              },
+              &works) == HVD_OK);
+  CHECK(works.other.get_future().get() == HVD_OK);
+  const hvd_status same = works.same.get_future().get();
+  // Refused on the thread that has completed it; on this one, after its end, nothing speaks against it.
+  CHECK((same == HVD_INVALID_ARGUMENT || same == HVD_OK));
+  CHECK(hvd_work_wait(works.first, -1) == HVD_OK);
+  CHECK(hvd_work_wait(works.second, -1) == HVD_OK);
+  CHECK(other_out == in);
+  hvd_work_free(works.first);
+  hvd_work_free(works.second);
+}
+
 TEST_CASE("an output can be looked at, and taken over") {
   std::vector<float> in = {1, 2, 3, 4};
   const hvd_tensor input = tensor_of(in);

@@ -64,6 +64,40 @@ TEST_CASE("messages go round the ranks") {
   hvd::barrier();
 }
 
+TEST_CASE("prepared operations are started again and again, and moved") {
+  hvd::Session session;
+  std::vector<float> values(16), total(16), other(3);
+  std::vector<std::span<float>> group{values, other};
+  auto in_place = hvd::prepare_allreduce(values, hvd::max, {.name = "in place"});
+  auto apart = hvd::prepare_allreduce(std::as_const(values), total);
+  auto grouped = hvd::prepare_grouped_allreduce(group, hvd::sum);
+  auto broadcast = hvd::prepare_broadcast(other, hvd::size() - 1);
+  hvd::Prepared barrier = hvd::prepare_barrier();
+  CHECK(in_place.ready());
+  const auto own = static_cast<float>(hvd::rank()), last = static_cast<float>(hvd::size() - 1);
+  for (int i = 0; i < 60; ++i) {
+    values.assign(16, own);
+    apart.start();
+    apart.wait();
+    REQUIRE(total.back() == static_cast<float>(sum_of_ranks()));
+    in_place();
+    REQUIRE(values.back() == last);
+    other.assign(3, own);
+    grouped.start();
+    while (!grouped.wait_for(std::chrono::microseconds(50))) continue;
+    REQUIRE(values.back() == last * static_cast<float>(hvd::size()));
+    REQUIRE(other.back() == static_cast<float>(sum_of_ranks()));
+    other.assign(3, own);
+    broadcast();
+    REQUIRE(other.front() == last);
+    barrier();
+  }
+  hvd::Prepared moved = std::move(in_place);
+  CHECK_THROWS_AS(in_place.start(), hvd::InvalidArgument);
+  moved();
+  moved.start();  // its destructor waits
+}
+
 TEST_CASE("allreduce in place and elsewhere, with every reduction") {
   hvd::Session session;
   std::vector<std::int64_t> values{hvd::rank(), hvd::rank() + 1};
