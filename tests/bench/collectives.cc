@@ -3,6 +3,10 @@
 //   bench_collectives                                              a short table
 //   bench_collectives --ranks 4 --collective allgather --sizes 64K,4M --json FILE
 //   bench_collectives --hosts 4 --host 1 --ranks-per-host 2 --store FILE ...   once on each host; host 0 with --address
+//   bench_collectives --calls --sizes 8,64                         what a program's calls of a small allreduce cost:
+//   the
+//                                                                  plain one and a prepared one, and the data plane
+//                                                                  alone
 //   bench_collectives --collective copy                            what the machine can do: no rank needs another
 //
 // Every size is warmed up and then timed in rounds. Before a round each rank rewrites its buffers, after it each rank
@@ -22,6 +26,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "tests/bench/calls.h"
 #include "tests/bench/job.h"
 #include "tests/bench/workload.h"
 
@@ -44,6 +49,7 @@ struct Options {
   bool in_place = false;
   bool arena = false;
   double seconds = 0.5;  // for each size
+  bool calls = false;
   std::string json;
 };
 
@@ -144,6 +150,35 @@ nlohmann::json measure(Member& member, const Options& options, std::size_t bytes
           {"p99_us", at(0.99)}};
 }
 
+// By turns, in short rounds: the data plane alone, and each way to call it in a job of its own beside it.
+void measure_calls(Member& member, const Options& options, std::size_t bytes) {
+  constexpr int kCalls = 2000;
+  Workload workload({.bytes = bytes, .in_place = true}, member.rank(), member.everyone());
+  Backend& backend = member.backend_for(workload.call());
+  Calls calls(bytes);
+  std::vector<Way> ways = calls.ways();
+  ways.insert(ways.begin(), {"the data plane", [&] { member.run(backend, workload.call()); }});
+  std::vector<std::vector<double>> times(ways.size());
+  const TimePoint started = Clock::now();
+  for (bool more = true; more;) {
+    for (std::size_t i = 0; i < ways.size(); ++i) {
+      member.barrier();
+      for (int call = 0; call < kCalls / 4; ++call) ways[i].call();  // a schedule is locked again
+      const TimePoint start = Clock::now();
+      for (int call = 0; call < kCalls; ++call) ways[i].call();
+      times[i].push_back(seconds(Clock::now() - start) / kCalls * 1e9);
+    }
+    more = member.agree(seconds(Clock::now() - started) < options.seconds ? 1 : 0) != 0;
+  }
+  if (member.rank() != 0) return;
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    std::sort(times[i].begin(), times[i].end());
+    std::printf("%-16s %2d ranks %6zu bytes  min %8.0f ns  median %8.0f ns\n", ways[i].name.c_str(), member.size(),
+                bytes, times[i].front(), times[i][times[i].size() / 2]);
+  }
+  std::fflush(stdout);
+}
+
 void print(const Member& member, const nlohmann::json& result) {
   std::printf("%-13s %2d ranks %10zu bytes in %3d tensors %-13s min %10.2f us  median %10.2f us  p99 %10.2f us\n",
               result["collective"].get<std::string>().c_str(), member.size(), result["bytes"].get<std::size_t>(),
@@ -155,6 +190,10 @@ void print(const Member& member, const nlohmann::json& result) {
 void run_sizes(Member& member, const Options& options) {
   if (options.arena && member.arena() == nullptr) throw InvalidArgument("these ranks share no memory: no arena");
   nlohmann::json results = nlohmann::json::array();
+  if (options.calls) {
+    for (const std::uint64_t bytes : options.sizes) measure_calls(member, options, bytes);
+    return;
+  }
   for (const std::uint64_t bytes : options.sizes) {
     results.push_back(measure(member, options, bytes));
     if (member.rank() == 0) print(member, results.back());
@@ -212,6 +251,7 @@ int main(int argc, char** argv) {
   app.add_option("--tensors", options.tensors, "Into which the bytes are cut")->check(CLI::PositiveNumber);
   app.add_flag("--in-place", options.in_place, "Allreduce: results over inputs");
   app.add_flag("--arena", options.arena, "Tensors in the memory that the ranks of a host share");
+  app.add_flag("--calls", options.calls, "Allreduce, as programs call it; needs --sizes");
   app.add_option("--seconds", options.seconds, "For each size, about");
   app.add_option("--json", options.json, "Write the results into this file");
   app.add_option("--ranks,--ranks-per-host", options.job.ranks_per_host, "Processes on each host")

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <numeric>
 #include <thread>
@@ -127,10 +128,11 @@ void run_rank(const JobOptions& options, int local_rank, const Rendezvous& rende
   try {
     if (options.new_sessions) setsid();
     if (options.pin) pin_to_cpu(local_rank);
-    Environment environment = process_environment();
-    environment["HVD_RANK"] = std::to_string(rank);
-    environment["HVD_SIZE"] = std::to_string(options.size());
-    const Config config = read_config(environment).config;
+    setenv("HVD_RANK", std::to_string(rank).c_str(), 1);
+    setenv("HVD_SIZE", std::to_string(options.size()).c_str(), 1);
+    setenv("HVD_STORE", rendezvous.store.to_string().c_str(), 1);
+    setenv("HVD_JOB_KEY", rendezvous.key.to_hex().c_str(), 1);
+    const Config config = read_config(process_environment()).config;
     Store store = Store::connect(rendezvous.store, rendezvous.key, rank, deadline_after(config.timeouts.start));
     Member member(config, store, rendezvous.key, store.local_host());
     store = Store();  // disconnects

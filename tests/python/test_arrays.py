@@ -390,6 +390,73 @@ def test_what_is_no_array_is_refused():
         hvd.allreduce(np.ones(1), op="sum")
 
 
+def test_prepared_operations():
+    given, tensor, out = np.zeros(3), torch.zeros(4), array.array("f", [0] * 4)
+    total = hvd.prepare(hvd.allreduce, given, op=hvd.Sum)
+    in_place = hvd.prepare(hvd.allreduce, tensor, name="in place", op=hvd.Max, out=tensor)
+    elsewhere = hvd.prepare(hvd.allreduce, tensor, op=hvd.Sum, name="elsewhere", out=out)
+    group = hvd.prepare(hvd.grouped_allreduce, [given, tensor], op=hvd.Min, out=[given, tensor])
+    root = hvd.prepare(hvd.broadcast, given, root_rank=hvd.size() - 1, out=given)
+    assert total.wait() is total.result is not given  # nothing was started
+    sum_of_ranks = hvd.size() * (hvd.size() - 1) // 2
+    for step in range(60):
+        given[:] = step + hvd.rank()
+        tensor.fill_(hvd.rank())
+        total.start()
+        elsewhere.start()
+        while not elsewhere.poll():
+            pass
+        assert elsewhere.wait() is out and out.tolist() == [sum_of_ranks] * 4
+        assert total.wait().tolist() == [step * hvd.size() + sum_of_ranks] * 3
+        assert in_place() is tensor and tensor.tolist() == [hvd.size() - 1] * 4
+        tensor.fill_(hvd.rank())
+        assert [each.tolist() for each in group()] == [[step] * 3, [0] * 4]
+        given[:] = hvd.rank()
+        assert root() is given and given.tolist() == [hvd.size() - 1] * 3
+        if step % 20 == hvd.rank():  # any rank may call the function instead
+            assert (
+                hvd.allreduce(torch.full((4,), float(hvd.rank())), op=hvd.Max, name="in place").max() == hvd.size() - 1
+            )
+        else:
+            tensor.fill_(hvd.rank())
+            assert in_place().max() == hvd.size() - 1
+    total.start()
+    del total  # goes on; the runtime keeps what it needs
+    hvd.barrier()
+
+
+def test_a_second_start_is_refused():
+    given = np.ones(1_000_000)
+    total = hvd.prepare(hvd.allreduce, given, op=hvd.Sum, out=given, name="twice")
+    if hvd.rank() == 0:
+        total.start()
+        if hvd.size() > 1:  # the others come later
+            with pytest.raises(ValueError, match=r"'allreduce\.twice' is already in flight"):
+                total.start()
+    hvd.barrier()
+    assert (total.wait() if hvd.rank() == 0 else total())[0] == hvd.size()
+
+
+def test_what_cannot_be_prepared():
+    given = np.zeros((4, 4), np.float32)
+    for tensor, out, why in [
+        (given.T[:2].T, None, "not contiguous"),
+        (np.float32(1), None, "a scalar"),
+        (torch.from_numpy(given).t(), None, "not contiguous"),
+        (given, np.zeros((4, 8), np.float32)[:, ::2], "out is not contiguous"),
+        (array.array("f", [1]), None, "out is needed to prepare this array"),
+        (given, given.astype("f8"), "out is of float64"),
+    ]:
+        with pytest.raises(ValueError, match=why):
+            hvd.prepare(hvd.allreduce, tensor, out=out)
+    for function in (hvd.allgather, hvd.torch.allreduce, "allreduce"):
+        with pytest.raises(TypeError, match=r"function must be one of hvd\.allreduce"):
+            hvd.prepare(function, given)
+    with pytest.raises(TypeError, match="root_rank"):
+        hvd.prepare(hvd.broadcast, given)
+    hvd.barrier()
+
+
 @pytest.mark.ranks(2, 4)
 def test_mismatches_are_errors_on_all_ranks():
     with pytest.raises(hvd.HorovodInternalError, match=r"allreduce\.uneven"):

@@ -139,6 +139,6 @@ def _require_in_place(tensor: Any, address: int, room: Memory, out: Any) -> None
     if kind_of(tensor).read(tensor).address != address:  # a copy is elsewhere
         raise ValueError("an array that is not contiguous, or a scalar, cannot be prepared: its values would be copied")
     if out is None and room.finish is not None:
-        raise ValueError(f"out is needed to prepare a {type(tensor).__name__}: an array that can be changed")
+        raise ValueError(f"out is needed to prepare this {type(tensor).__name__}: an array that can be changed")
     if out is not None and kind_of(out).write(out).address != room.address:
         raise ValueError("out is not contiguous: its values would be copied")

@@ -17,4 +17,11 @@ inline bool locked_soon(const Runtime& runtime) {
   return runtime.metrics().lock_state.value() == kLocked;
 }
 
+// How often this rank's locks have ended.
+inline std::uint64_t breaks(const Runtime& runtime) {
+  std::uint64_t sum = 0;
+  for (const Counter& counter : runtime.metrics().breaks) sum += counter.value();
+  return sum;
+}
+
 }  // namespace hvd::testing

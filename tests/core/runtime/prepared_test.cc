@@ -91,12 +91,6 @@ void require_refused(const std::function<void()>& body, const std::string& words
   throw std::runtime_error("nothing was refused; expected: " + words);
 }
 
-std::uint64_t breaks(const Runtime& runtime) {
-  std::uint64_t sum = 0;
-  for (const Counter& counter : runtime.metrics().breaks) sum += counter.value();
-  return sum;
-}
-
 }  // namespace
 
 TEST_CASE("prepared operations of all sizes are started again and again, in every way") {

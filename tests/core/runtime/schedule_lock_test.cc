@@ -122,12 +122,6 @@ class ParticularBackend : public Backend {
   const bool by_mismatch_;
 };
 
-std::uint64_t breaks(const Runtime& runtime) {
-  std::uint64_t sum = 0;
-  for (const Counter& counter : runtime.metrics().breaks) sum += counter.value();
-  return sum;
-}
-
 }  // namespace
 
 TEST_CASE("steps that repeat cost no message") {
