@@ -44,6 +44,13 @@ def test_two_ranks_of_one_host(program, tmp_path, collective):
 
 
 @pytest.mark.long
+def test_calls_of_a_program(program):
+    lines = succeed(program, "--ranks", 2, "--calls", "--sizes", "8,64", "--seconds", 0).splitlines()
+    ways = ["the data plane", "hvd::allreduce", "start and wait", "prepared()"]
+    assert [line[: len(way)] for line, way in zip(lines, ways * 2)] == ways * 2 and len(lines) == 8
+
+
+@pytest.mark.long
 def test_copies_that_need_nobody(program, tmp_path):
     results = tmp_path / "results.json"
     succeed(program, "--ranks", 2, "--collective", "copy", "--sizes", "1M", "--seconds", 0, "--json", results)

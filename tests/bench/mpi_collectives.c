@@ -2,14 +2,18 @@
 //
 //   mpicc -O3 -march=native mpi_collectives.c -o mpi_collectives -lm
 //   mpirun -np 4 mpi_collectives --collective allreduce --sizes 8,1024,67108864 [--tensors 100] [--in-place]
-//       [--seconds 0.5] [--pin] [--json FILE]
+//       [--seconds 0.5] [--pin] [--persistent] [--json FILE]
 //
 // Sizes, values, rounds and clock are those of workload.h and collectives.cc; the two must change together. Several
 // tensors are what Horovod makes of them: copied into one buffer, reduced there, and copied out again. With --in-place
-// MPI_Allreduce gets MPI_IN_PLACE.
+// MPI_Allreduce gets MPI_IN_PLACE. With --persistent one tensor's allreduce is a persistent request, where MPI has
+// them.
 #define _GNU_SOURCE
 #include <math.h>
 #include <mpi.h>
+#if MPI_VERSION < 4 && defined(OPEN_MPI)
+#include <mpi-ext.h>
+#endif
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +30,7 @@ static struct {
   int tensors;
   int in_place;
   int pin;
+  int persistent;
   double seconds;
   const char* json;
 } options = {.collective = "allreduce", .tensors = 1, .seconds = 0.5};
@@ -139,6 +144,30 @@ static void rewrite(const Work* work, int round) {
   }
 }
 
+// The request is made anew for other memory.
+static void run_persistent(const void* input, float* output, int elements) {
+#if MPI_VERSION >= 4
+#define ALLREDUCE_INIT MPI_Allreduce_init
+#elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
+#define ALLREDUCE_INIT MPIX_Allreduce_init
+#endif
+#ifdef ALLREDUCE_INIT
+  static MPI_Request request = MPI_REQUEST_NULL;
+  static float* prepared;
+  static int prepared_elements;
+  if (prepared != output || prepared_elements != elements) {
+    if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+    ALLREDUCE_INIT(input, output, elements, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
+    prepared = output;
+    prepared_elements = elements;
+  }
+  MPI_Start(&request);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+#else
+  fail("this MPI has no persistent collectives", "");
+#endif
+}
+
 static void run(const Work* work) {
   float* input = work->inputs[0];
   float* output = work->outputs[0];
@@ -146,6 +175,7 @@ static void run(const Work* work) {
   const int block = elements / ranks;
   switch (work->collective) {
     case ALLREDUCE:
+      if (options.persistent) return run_persistent(options.in_place ? MPI_IN_PLACE : input, output, elements);
       MPI_Allreduce(options.in_place ? MPI_IN_PLACE : input, output, elements, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
       break;
     case ALLGATHER: MPI_Allgather(input, elements, MPI_FLOAT, output, elements, MPI_FLOAT, MPI_COMM_WORLD); break;
@@ -274,6 +304,8 @@ static void parse(int argc, char** argv) {
       options.in_place = 1;
     } else if (strcmp(name, "--pin") == 0) {
       options.pin = 1;
+    } else if (strcmp(name, "--persistent") == 0) {
+      options.persistent = 1;
     } else if (i + 1 == argc) {
       fail("unknown option, or without its value:", name);
     } else if (strcmp(name, "--collective") == 0) {
