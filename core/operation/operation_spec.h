@@ -93,9 +93,7 @@ inline std::string waited_name(std::uint64_t number, std::uint64_t failed_joins 
 }
 
 // The name of a prepared operation without one, for all of its starts.
-inline std::string prepared_name(std::uint64_t number) {
-  return "<prepared." + std::to_string(number) + ">";
-}
+inline std::string prepared_name(std::uint64_t number) { return "<prepared." + std::to_string(number) + ">"; }
 
 inline bool is_made_up(std::string_view name) { return name.starts_with(kMadeUp); }
 
