@@ -173,6 +173,10 @@ const Knob kKnobs[] = {
     {"HVD_SERVER_MEMORY", "", "0",
      "Bytes that a parameter server may use for rows; a push that needs more is refused. 0: no limit.",
      [](Config& c, std::string_view t) { c.servers.memory_bytes = parse_bytes(t); }},
+    {"HVD_SERVER_PARTS", "", "1",
+     "Parts of all tables for each parameter server, 1 to 4. With more than one, parts move from a server that has far "
+     "more to do than the others. 1: nothing moves.",
+     [](Config& c, std::string_view t) { c.servers.parts = parse_within<int>(t, 1, 4, "1 to 4"); }},
     {"HVD_SERVER_SNAPSHOT", "", "",
      "The folder to which a parameter server writes its state, every HVD_SERVER_SNAPSHOT_SECONDS, and from which it "
      "begins when it is started again. Empty: none.",
@@ -372,6 +376,10 @@ ConfigResult read_config(const Environment& environment) {
   if (result.config.job.rank >= result.config.job.size) {
     throw InvalidArgument("HVD_RANK=" + std::to_string(result.config.job.rank) +
                           " is not below HVD_SIZE=" + std::to_string(result.config.job.size));
+  }
+  if (result.config.servers.copies > 1 && result.config.servers.parts > 1) {
+    throw InvalidArgument(
+        "HVD_SERVER_PARTS is for servers with one copy of each row: leave it or HVD_SERVER_COPIES out");
   }
   if (result.config.job.server >= result.config.job.servers) {
     throw InvalidArgument("HVD_SERVER=" + std::to_string(result.config.job.server) +

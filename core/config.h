@@ -123,6 +123,7 @@ struct Config {
   // What parameter servers do with their rows.
   struct Servers {
     int copies = 1;                 // of each shard: 1 or 2
+    int parts = 1;                  // shards for each server
     std::int64_t memory_bytes = 0;  // of one server; 0: no limit
     std::string snapshot;           // a folder; empty: none
     Duration snapshot_interval{};

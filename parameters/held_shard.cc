@@ -110,7 +110,8 @@ void HeldShard::move_to(int server) {
 void HeldShard::finish_move() {
   try {
     ShardPlaces(store_, options_.servers).has_moved(number(), options_.server, *destination_);
-    log_.info("shard " + std::to_string(number()) + " moves to server " + std::to_string(*destination_));
+    log_.warning("shard " + std::to_string(number()) + " has moved to server " + std::to_string(*destination_) +
+                 ", because this one had more to do");
   } catch (const Error& error) {
     log_.error("shard " + std::to_string(number()) + " is lost in its move: " + error.what());
   }

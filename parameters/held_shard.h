@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "core/base/log.h"
 #include "core/bootstrap/store.h"
@@ -76,6 +77,9 @@ class HeldShard {
   // moving already.
   void move_to(int server);
   bool has_moved() const { return has_moved_; }
+  void add_load(std::size_t bytes) { load_ += bytes; }
+  // Since the last call.
+  std::uint64_t take_load() { return std::exchange(load_, 0); }
   // The server that the shard came from is lost: whether it has left the shard to this one, which is its primary then.
   bool arrives();
 
@@ -107,6 +111,7 @@ class HeldShard {
   std::optional<Deadline> opens_{};
   std::optional<int> destination_{};  // of the move in progress
   bool has_moved_ = false;
+  std::uint64_t load_ = 0;
   Bytes part_{};  // replica: of the state, until it is whole
 };
 

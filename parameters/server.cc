@@ -22,6 +22,7 @@
 #include "core/net/byte_codec.h"
 #include "parameters/held_shard.h"
 #include "parameters/message.h"
+#include "parameters/move_planner.h"
 #include "parameters/pipe.h"
 #include "parameters/shard_places.h"
 #include "parameters/snapshot_writer.h"
@@ -413,6 +414,7 @@ class ParameterServer::State {
   void start_moves(TimePoint now) {
     next_move_check_ = now + kMoveInterval;
     try {
+      if (now >= next_window_) compare_loads(now);
       for (auto& [number, held] : shards_) {
         const int wanted = held.is_primary() ? places_.wanted_server_of(number) : options_.server;
         if (wanted != options_.server) held.move_to(wanted);
@@ -488,6 +490,26 @@ class ParameterServer::State {
     if (slowest == kNone) return;
     log_.warning("stalled: worker " + std::to_string(slowest) + " keeps worker " + std::to_string(client.worker) +
                  " waiting, which is ahead by as many clocks as its table allows");
+  }
+
+  // Each server tells its loads; server 0 decides, unless a shard is moving.
+  void compare_loads(TimePoint now) {
+    next_window_ = now + options_.load_window;
+    for (auto& [number, held] : shards_) {
+      if (const std::uint64_t bytes = held.take_load()) places_.add_load(number, bytes);
+    }
+    if (options_.server != 0) return;
+    std::vector<ShardLoad> shards;
+    bool is_moving = false;
+    for (int shard = 0; shard < options_.shards(); ++shard) {
+      const std::uint64_t load = places_.load_of(shard);
+      const int server = places_.server_of(shard);
+      is_moving = is_moving || places_.wanted_server_of(shard) != server;
+      shards.push_back(
+          {.server = server, .bytes = load - std::exchange(loads_[static_cast<std::size_t>(shard)], load)});
+    }
+    if (is_moving) return;
+    if (const auto move = planner_.plan(shards)) places_.want(move->shard, move->from, move->to);
   }
 
   // ---- Snapshots
@@ -616,6 +638,7 @@ class ParameterServer::State {
     std::memcpy(to, &*result, sizeof *result);
     const std::uint64_t begin = client.pipe->committed();
     client.pipe->commit(ps_frame_bytes(bytes));
+    held->add_load(ps_frame_bytes(request.bytes) + ps_frame_bytes(bytes));
     if (changes_shard(request.op)) hold_until_replicated(client, *held, begin);
     note(client, request);
     return true;
@@ -754,6 +777,8 @@ class ParameterServer::State {
   const JobKey key_;
   const Log& log_;
   const ShardPlaces places_{store_, options_.servers};
+  MovePlanner planner_{options_.servers};
+  std::vector<std::uint64_t> loads_ = std::vector<std::uint64_t>(static_cast<std::size_t>(options_.shards()));  // told
   FileDescriptor epoll_;
   FileDescriptor bell_;
   SnapshotWriter snapshots_;
@@ -766,6 +791,7 @@ class ParameterServer::State {
   bool is_accept_told_ = false;
   Deadline next_store_check_ = deadline_after(kStoreInterval);
   Deadline next_move_check_ = deadline_after(kMoveInterval);
+  Deadline next_window_ = deadline_after(options_.load_window);
   TimePoint next_metrics_{};
   bool are_metrics_old_ = true;  // requests were answered, or began to wait
   std::atomic<bool> stops_{false};

@@ -47,9 +47,10 @@ struct ServerPlace {
 struct ServerOptions {
   int server = 0;
   int servers = 1;
-  int copies = 1;          // of each shard: 1 or 2
-  int parts = 1;           // shards for each server; more than one only if copies is 1
-  std::size_t memory = 0;  // limit in bytes for `parts` shards; 0: none
+  int copies = 1;             // of each shard: 1 or 2
+  int parts = 1;              // shards for each server; more than one only if copies is 1
+  Duration load_window = 5s;  // by which loads are compared, to move shards
+  std::size_t memory = 0;     // limit in bytes for `parts` shards; 0: none
   std::string snapshot{};  // a folder: of snapshots at intervals, and for a server that is started again; empty: none
   Duration interval{};     // of snapshots; zero: none
   Duration start_timeout = 30s;    // for the other server of a shard, at the start

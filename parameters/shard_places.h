@@ -1,7 +1,8 @@
 // Which server has a shard, where there is one copy: shards are dealt to the servers in turn, and may move. Its server
-// alone writes where it has moved to; server 0 writes where it is to move.
+// alone writes where it has moved to; server 0 writes where it is to move, as what all have had to do makes it decide.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "core/bootstrap/store.h"
@@ -20,8 +21,14 @@ class ShardPlaces {
   void has_moved(int shard, int from, int to) const { write(shard, "at", from, to); }
   void want(int shard, int from, int to) const { write(shard, "wanted", from, to); }
 
+  // Bytes of its requests and answers so far.
+  void add_load(int shard, std::uint64_t bytes) const {
+    store_.add(key(shard, "load"), static_cast<std::int64_t>(bytes));
+  }
+  std::uint64_t load_of(int shard) const { return static_cast<std::uint64_t>(store_.add(key(shard, "load"), 0)); }
+
  private:
-  // A counter, because hosts cache values: by how much the server's number is above that of the shard's first one.
+  // Counters, because hosts cache values: by how much the server's number is above that of the shard's first one.
   static std::string key(int shard, const char* what) { return "ps/shard/" + std::to_string(shard) + "/" + what; }
   int read(int shard, const char* what) const {
     return static_cast<int>((shard + store_.add(key(shard, what), 0)) % servers_);

@@ -25,8 +25,8 @@ class Counter {
   std::atomic<std::uint64_t> value_{0};
 };
 
-// A shard of a parameter server, which has two while it also has a copy of another server's. Written a few times a
-// second.
+// A shard of a parameter server: one of its own, one that has moved there, or a copy of another server's. Written a few
+// times a second.
 struct ShardMetrics {
   Counter number;   // of the shard, from 1; 0: there is none
   Counter answers;  // 1: its server answers the workers, 0: it has the copy
@@ -38,7 +38,7 @@ struct ShardMetrics {
   Counter slowest;                            // the worker that they wait for, from 1; 0: none
 };
 
-inline constexpr std::size_t kMaxShards = 2;
+inline constexpr std::size_t kMaxShards = 8;  // of a server; further ones, which have moved there, are not shown
 
 struct Metrics {
   // the control plane

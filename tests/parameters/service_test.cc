@@ -599,6 +599,27 @@ TEST_CASE("shards move while workers push, and each push counts once") {
   CHECK(seen[0] == expected);
 }
 
+TEST_CASE("a hot part moves to a server that has less to do") {
+  Servers job(2, true, {.parts = 2, .load_window = 20ms});
+  const auto worker = job.worker(0, 1);
+  const TableSpec spec = sparse("hot", 256);
+  const int table = worker->open(spec);
+  std::vector<std::uint64_t> keys;  // of the two shards that server 0 has at first
+  for (std::uint64_t key = 0; keys.size() < 500; ++key) {
+    if (shard_of(spec, key, 4) % 2 == 0) keys.push_back(key);
+  }
+  const std::vector<float> ones(keys.size() * 256, 1.0f);
+  const ShardPlaces places(job.store, 2);
+  float pushes = 0;
+  for (const Deadline deadline = deadline_after(kTestTimeout);
+       places.server_of(0) == places.server_of(2) && Clock::now() < deadline; ++pushes) {
+    pushed(*worker, table, keys, ones);
+  }
+  CHECK(places.server_of(0) + places.server_of(2) == 1);
+  CHECK(pulled(*worker, table, keys) == std::vector<float>(ones.size(), pushes));
+  worker->wait(worker->leave(), deadline_after(kTestTimeout));
+}
+
 TEST_CASE("a server may end right behind its last answer") {
   for (int i = 0; i < 20; ++i) {
     Servers job(1, false);

@@ -546,14 +546,16 @@ class ParameterServers:
             raise TimeoutError("no answer from the parameter servers yet")
 
     def stats(self, timeout: float | None = None) -> list[dict[str, dict[str, int]]]:
-        """For each server its tables' numbers by name: rows, bytes, updates, pushes, pulls, evicted, and by how many
-        updates pushes were stale (staleness_median, staleness_worst). "-" is the whole server: bytes, min_clock.
-        TimeoutError after `timeout` seconds."""
-        result: list[dict[str, dict[str, int]]] = [{} for _ in range(self.count)]
+        """For each server (with HVD_SERVER_PARTS, each part) its tables' numbers by name: rows, bytes, updates, pushes,
+        pulls, evicted, and by how many updates pushes were stale (staleness_median, staleness_worst). "-" is the whole
+        server: bytes, min_clock. TimeoutError after `timeout` seconds."""
+        result: list[dict[str, dict[str, int]]] = []
         asked = Handle(self._native.stats(), None)
         asked.wait(timeout)
         for line in asked._work.stats.splitlines():
             server, rest = line.split(" ", 1)
+            while len(result) <= int(server):
+                result.append({})
             name, what, number = rest.rsplit(" ", 2)
             result[int(server)].setdefault(name, {})[what] = int(number)
         return result
