@@ -144,18 +144,21 @@ void Instance::shut_down() {
   if (forked()) return;
   const MutexLock lifecycle(lifecycle_);
   std::shared_ptr<Runtime> runtime;
+  std::shared_ptr<EpochMember> member;
   bool is_launched = false;
   {
     const MutexLock lock(mutex_);
     runtime = std::move(runtime_);
     is_launched = is_launched_;
-    member_.reset();
+    member = std::move(member_);
     place_.reset();
     stands_by_ = false;
     ++changes_;
   }
   if (runtime) {
     runtime->shut_down();
+    const auto end = member ? runtime->flight().ended_by_another() : std::nullopt;
+    if (end && end->culprit >= 0) member->report_unreachable(end->culprit);
     if (is_launched) runtime->let_cause_end_first();
     wait_for_last_call(runtime);
     runtime.reset();

@@ -191,6 +191,7 @@ JoinedJob start_in_epoch(Config config) {
   } catch (const Error& error) {
     // A rank that has left while others were still joining; shut_down means that this process is not wanted.
     if (error.code() == StatusCode::shut_down) throw Aborted(error.what());
+    if (const int culprit = error.status().culprit(); culprit >= 0) joined.member->report_unreachable(culprit);
     throw;
   }
   joined.runtime = runtime_of(job);

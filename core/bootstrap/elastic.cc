@@ -68,6 +68,13 @@ Store EpochMember::store_of_epoch() const {
   return store_.with_prefix(epoch_prefix(place_.epoch)).with_alarm(check);
 }
 
+void EpochMember::report_unreachable(int rank) const {
+  try {
+    store_.add(unreachable_key(process_), rank + 1);
+  } catch (const Error&) {  // the next arrival says so
+  }
+}
+
 MembershipChange EpochMember::change() {
   const TimePoint now = Clock::now();
   if (change_ != MembershipChange::none || now < asked_.load() + kAskPeriod) return change_;

@@ -30,7 +30,8 @@ Epochs::Epochs(const MembershipOptions& options, ElasticStore& store, Callbacks 
   store_.listen({.stands_by = [this](int process) { stands_by(process); },
                  .arrived = [this](int process, std::int64_t arrival) { arrived(process, arrival); },
                  .synchronized = [this](int process) { synchronized(process); },
-                 .preempted = [this](int process) { preempted(process); }});
+                 .preempted = [this](int process) { preempted(process); },
+                 .unreachable = [this](int process, std::int64_t rank) { unreachable(process, rank); }});
 }
 
 void Epochs::set_hosts(const std::vector<HostCount>& hosts) {
@@ -87,6 +88,10 @@ void Epochs::preempted(int process) {
   causes_.push_back("process " + std::to_string(process) + " is preempted");
   membership_.process_preempted(process, Clock::now());
   perform();
+}
+
+void Epochs::unreachable(int process, std::int64_t rank) {
+  if (!over()) membership_.process_cannot_reach(process, rank);
 }
 
 void Epochs::host_preempted(const std::string& host) {
@@ -153,6 +158,11 @@ void Epochs::apply(const AnnounceChange& change) {
 void Epochs::apply(const ExpelProcess& expelled) {
   callbacks_.say("process " + std::to_string(expelled.process) +
                  " has not come back in time; the job goes on without it");
+}
+
+void Epochs::apply(const LeaveOutHost& left_out) {
+  causes_.push_back("host " + left_out.host + " is left out: it and host " + left_out.other +
+                    " cannot reach each other");
 }
 
 void Epochs::answer(int process, const EpochPlace& place) {

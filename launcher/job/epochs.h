@@ -56,6 +56,7 @@ class Epochs {
  private:
   void stands_by(int process);
   void preempted(int process);
+  void unreachable(int process, std::int64_t rank);
   void arrived(int process, std::int64_t arrival);
   void synchronized(int process) {
     membership_.process_synchronized(process, Clock::now());
@@ -68,6 +69,7 @@ class Epochs {
   void apply(const AnnounceChange& change);
   void apply(const BreakEpoch& broken) { set(broken_key(broken.epoch), broken.cause); }
   void apply(const ExpelProcess& expelled);
+  void apply(const LeaveOutHost& left_out);
   void apply(const DismissProcess& dismissed) { answer(dismissed.process, {}); }
   void apply(const EndJob& end) { callbacks_.over(end, last_failed_); }
   void answer(int process, const EpochPlace& place);

@@ -21,6 +21,7 @@ class ElasticStore : public StoreSource {
     std::function<void(int process, std::int64_t arrival)> arrived;  // `arrival`: which one of this process, from 1
     std::function<void(int process)> synchronized;
     std::function<void(int process)> preempted;
+    std::function<void(int process, std::int64_t rank)> unreachable;  // `rank`: of the epoch, for the process
   };
 
   // `origin` outlives it.
@@ -34,12 +35,13 @@ class ElasticStore : public StoreSource {
       return origin_.ask(std::move(request), std::move(answer));
     }
     const std::string key = request.key;
+    const std::int64_t amount = request.amount;
     std::int64_t sum = 0;  // adds are answered at once
     origin_.ask(std::move(request), [&](StatusCode code, std::string_view text) {
       if (code == StatusCode::ok) sum = parse_number<std::int64_t>(text).value_or(0);
       answer(code, text);
     });
-    tell(key, sum);
+    tell(key, amount, sum);
     return 0;
   }
   // The ranks of the epoch have left it.
@@ -48,13 +50,14 @@ class ElasticStore : public StoreSource {
   void forget(RequestId request_id) override { origin_.forget(request_id); }
 
  private:
-  void tell(const std::string& key, std::int64_t sum) {
+  void tell(const std::string& key, std::int64_t amount, std::int64_t sum) {
     const auto process = parse_number<int>(key.substr(key.rfind('/') + 1));
     if (sum <= 0 || !process) return;
     if (key == stands_by_key(*process) && listener_.stands_by) listener_.stands_by(*process);
     if (key == arrived_key(*process) && listener_.arrived) listener_.arrived(*process, sum);
     if (key == synchronized_key(*process) && listener_.synchronized) listener_.synchronized(*process);
     if (key == preempted_key(*process) && listener_.preempted) listener_.preempted(*process);
+    if (key == unreachable_key(*process) && listener_.unreachable) listener_.unreachable(*process, amount - 1);
   }
 
   StoreOrigin& origin_;

@@ -35,6 +35,7 @@ void Membership::process_synchronized(int process, TimePoint now) {
   if (found == processes_.end() || found->second.place != Place::member) return;
   found->second.has_state = true;
   hosts_[found->second.host].failures = 0;
+  if (running()) forget_failed_epochs();
   advance(now);
 }
 
@@ -64,6 +65,15 @@ void Membership::process_expelled(int process, const std::string& cause, TimePoi
   last_failure_ = cause;
   if (before == Place::member && running()) gather(cause, now);
   advance(now);
+}
+
+void Membership::process_cannot_reach(int process, std::int64_t rank) {
+  const auto found = processes_.find(process);
+  if (found == processes_.end() || found->second.place != Place::member) return;
+  if (rank < 0 || rank >= static_cast<std::int64_t>(members_.size())) return;
+  const auto other = processes_.find(members_[static_cast<std::size_t>(rank)]);
+  if (other == processes_.end() || other->second.host == found->second.host) return;
+  unreachable_.emplace_back(found->second.host, other->second.host);
 }
 
 void Membership::process_preempted(int process, TimePoint now) {
@@ -109,7 +119,7 @@ void Membership::advance(TimePoint now) {
   if (!over()) dismiss_leaving();
   if (!over()) start_processes(now);
   if (!over()) end_if_hopeless();
-  if (!over()) begin_if_complete();
+  if (!over()) begin_if_complete(now);
   if (!over()) announce_if_needed(now);
 }
 
@@ -180,11 +190,36 @@ void Membership::end_if_hopeless() {
   }
 }
 
-void Membership::begin_if_complete() {
+void Membership::begin_if_complete(TimePoint now) {
   if (running() || count_at(Place::member) > 0 || !can_begin()) return;
   const bool too_early = static_cast<int>(candidates().size()) < options_.num_proc && first_tries_ == 0 && !finishing_;
   if (is_first() && (count_at(Place::starting) > 0 || too_early)) return;
-  begin();
+  if (!is_first()) leave_out_unreachable_host(now);
+  if (!over()) begin();
+}
+
+void Membership::leave_out_unreachable_host(TimePoint now) {
+  const auto waits = [this](int number) {
+    const auto found = processes_.find(number);
+    return found != processes_.end() && found->second.place == Place::waiting && !found->second.leaves;
+  };
+  if (!std::ranges::all_of(members_, waits)) return forget_failed_epochs();
+  if ((announced_ && !ends_early_) || ++failed_epochs_ < kMostFailedEpochs || unreachable_.empty()) return;
+  auto [host, other] = hosts_apart();
+  forget_failed_epochs();
+  if (!can_begin_without(host)) std::swap(host, other);
+  if (!can_begin_without(host)) {
+    return end_job("hosts " + other + " and " + host + " cannot reach each other, and without one of them fewer than " +
+                   std::to_string(fewest()) + " processes are left (--min-np)");
+  }
+  for (auto& [number, process] : processes_) {
+    if (process.host != host) continue;
+    process.leaves = true;
+    process.has_state = false;
+  }
+  cool_down(host, now);
+  actions_.emplace_back(LeaveOutHost{.host = host, .other = other});
+  dismiss_leaving();
 }
 
 void Membership::begin() {
@@ -281,6 +316,27 @@ Prospect Membership::prospect_of(int process) const {
           .cross_size = std::max(static_cast<int>(hosts.size()), cross_rank + 1)};
 }
 
+std::pair<std::string, std::string> Membership::hosts_apart() const {
+  const auto most = [this](const std::map<std::string, int>& reports) {
+    const auto weight = [this](const auto& entry) { return std::pair(entry.second, hosts_.at(entry.first).place); };
+    return std::ranges::max_element(reports, {}, weight)->first;
+  };
+  std::map<std::string, int> reports, in_common;
+  for (const auto& [from, to] : unreachable_) ++reports[to];
+  const std::string host = most(reports);
+  for (const auto& [from, to] : unreachable_) {
+    if (to == host) ++in_common[from];
+    if (from == host) ++in_common[to];
+  }
+  return {host, most(in_common)};
+}
+
+bool Membership::can_begin_without(const std::string& host) const {
+  const auto stays = [&](const Process& process) { return process.place == Place::waiting && process.host != host; };
+  return count(stays) >= fewest() &&
+         count([&](const Process& process) { return stays(process) && process.has_state; }) > 0;
+}
+
 int Membership::occupied_slots(const std::string& host) const {
   return count([&](const Process& process) { return process.host == host && process.place != Place::expelled; });
 }
@@ -359,7 +415,7 @@ bool Membership::newcomers_wait() const {
 
 bool Membership::can_begin() const {
   const std::vector<int> order = candidates();
-  if (static_cast<int>(order.size()) < (ends_early_ ? 1 : options_.min_np)) return false;
+  if (static_cast<int>(order.size()) < fewest()) return false;
   return is_first() || processes_.at(order.front()).has_state;
 }
 

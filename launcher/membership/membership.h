@@ -12,12 +12,17 @@
 // who join when they have arrived, so that nobody waits for a process that starts. The
 // first newcomer waits up to kLongestSettling for others that have been started.
 //
+// Where two hosts cannot reach each other, epochs fail although nobody is lost. If that happens kMostFailedEpochs times
+// in succession, without a process that was synchronised in between, one of the two hosts is left out: its processes
+// are dismissed, and it cools down like a host on which processes fail.
+//
 // Processes of the last epoch keep their order and get the lowest ranks. So rank 0 always has the job's state, unless
 // every process that had it is gone; then the job is over.
 #pragma once
 
 #include <algorithm>
 #include <compare>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -33,6 +38,9 @@ namespace hvd::launcher {
 // How long newcomers wait for others that are starting, so that each host or slot that is added does not cost the
 // others an epoch.
 constexpr Duration kLongestSettling = 5s;
+
+// That fail in succession because ranks cannot reach each other.
+constexpr int kMostFailedEpochs = 2;
 
 struct MembershipOptions {
   int num_proc = 1;                  // that the first epoch waits for
@@ -88,6 +96,11 @@ struct ExpelProcess {
   int process = 0;
   auto operator<=>(const ExpelProcess&) const = default;
 };
+// Gives the reason why the processes of a host are dismissed.
+struct LeaveOutHost {
+  std::string host, other;  // that cannot reach each other
+  auto operator<=>(const LeaveOutHost&) const = default;
+};
 // Tells a process that waits that it has no place: it is to end with exit code 0.
 struct DismissProcess {
   int process = 0;
@@ -99,8 +112,8 @@ struct EndJob {
   bool early = false;   // was left in order because end_early() was called
   auto operator<=>(const EndJob&) const = default;
 };
-using MembershipAction =
-    std::variant<StartProcess, BeginEpoch, AnnounceChange, BreakEpoch, ExpelProcess, DismissProcess, EndJob>;
+using MembershipAction = std::variant<StartProcess, BeginEpoch, AnnounceChange, BreakEpoch, ExpelProcess, LeaveOutHost,
+                                      DismissProcess, EndJob>;
 
 // A host, by name, and how many processes it may have.
 using HostCount = std::pair<std::string, int>;
@@ -121,6 +134,8 @@ class Membership {
   void process_ended(int process, ProcessEnd how, const std::string& cause, TimePoint now);
   // Nobody waits for the process any more: it is stopped, or does not answer. If it wakes, it is a newcomer.
   void process_expelled(int process, const std::string& cause, TimePoint now);
+  // The process's epoch has failed because it could not reach this rank. Comes before the process arrives again.
+  void process_cannot_reach(int process, std::int64_t rank);
   // The process is to leave at the next step boundary: it is about to be taken away. Likewise all processes of a host.
   void process_preempted(int process, TimePoint now);
   void host_preempted(const std::string& host, TimePoint now);
@@ -181,10 +196,20 @@ class Membership {
   void start_processes(TimePoint now);
   void give_up_waiting(TimePoint now);
   void end_if_hopeless();
-  void begin_if_complete();
+  void begin_if_complete(TimePoint now);
   void announce_if_needed(TimePoint now);
 
   void begin();
+  // The processes of the last epoch have arrived, as far as they are there. May end the job.
+  void leave_out_unreachable_host(TimePoint now);
+  // The host that was reported most as unreachable, and the one with which it has most reports in common. Of equal ones
+  // the last in the list of hosts.
+  std::pair<std::string, std::string> hosts_apart() const;
+  bool can_begin_without(const std::string& host) const;
+  void forget_failed_epochs() {
+    failed_epochs_ = 0;
+    unreachable_.clear();
+  }
   // The running epoch is over; its processes are expected to arrive.
   void gather(const std::string& cause, TimePoint now);
   void end_job(const std::string& failure, bool early = false);
@@ -221,6 +246,7 @@ class Membership {
   bool newcomers_wait() const;  // and can join, which has not been announced yet
   bool can_begin() const;
   bool is_first() const { return epoch_ == 0; }
+  int fewest() const { return ends_early_ ? 1 : options_.min_np; }  // processes of an epoch
 
   MembershipOptions options_;
   Phase phase_ = Phase::gathering;
@@ -234,8 +260,10 @@ class Membership {
   bool has_left_early_ = false;  // a process that had the state, which it has saved
   int first_tries_ = 0;          // before the first epoch: processes started until the first failure; 0: none failed
   std::string last_failure_;
-  std::string epoch_failure_;         // the last failure in the last epoch that has begun
-  std::map<int, Process> processes_;  // that live
+  int failed_epochs_ = 0;  // in succession, after which all their processes came back
+  std::vector<std::pair<std::string, std::string>> unreachable_;  // reported then: from this host, that one
+  std::string epoch_failure_;                                     // the last failure in the last epoch that has begun
+  std::map<int, Process> processes_;                              // that live
   std::map<std::string, Host> hosts_;
   int next_process_ = 0;
   std::vector<MembershipAction> actions_;

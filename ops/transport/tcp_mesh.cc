@@ -66,7 +66,7 @@ std::vector<Socket> connect_to(int peer, const MeshSetup& setup) {
     }
     return sockets;
   } catch (const Timeout& error) {  // other errors name their subject: an abort's error is not about this peer
-    throw Timeout(with_name(error));
+    throw Error(Status(error.code(), with_name(error), peer));
   } catch (const PeerLost& error) {
     throw PeerLost(with_name(error));
   } catch (const InvalidArgument& error) {
@@ -74,12 +74,20 @@ std::vector<Socket> connect_to(int peer, const MeshSetup& setup) {
   }
 }
 
+Peer accept_one(Acceptor& acceptor, const std::vector<int>& missing, const MeshSetup& setup) {
+  try {
+    return acceptor.accept(setup.deadline, "data connections of " + list_ranks(missing, setup.describe),
+                           setup.store.alarm());
+  } catch (const Timeout& error) {
+    throw Error(Status(error.code(), error.what(), missing.front()));
+  }
+}
+
 // Accepts connections until `missing` is empty.
 void accept_all(Acceptor& acceptor, std::vector<int> missing, const MeshSetup& setup, Sockets& sockets) {
   std::map<int, std::size_t> expected;  // number of sockets, of ranks that have begun to connect
   while (!missing.empty()) {
-    Peer peer = acceptor.accept(setup.deadline, "data connections of " + list_ranks(missing, setup.describe),
-                                setup.store.alarm());
+    Peer peer = accept_one(acceptor, missing, setup);
     const auto found = std::find(missing.begin(), missing.end(), peer.rank);
     if (found == missing.end()) {
       setup.log.warning("refused a data connection from rank " + std::to_string(peer.rank) + ", which is not awaited");

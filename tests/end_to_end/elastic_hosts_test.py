@@ -104,6 +104,36 @@ def test_a_host_is_lost_and_comes_back(hosts):
         job.end()
 
 
+def test_one_of_two_hosts_that_cannot_reach_each_other_is_left_out(hosts):
+    options = ("-np", 6, "--min-np", 4, "--lease", 1.5, "--cooldown-range", "1,1", "-x", "HVD_START_TIMEOUT=3")
+    job = Job(hosts, "-H", "h1:2,h2:2,h3:2", *options)
+    try:
+        job.await_step_of(6)
+        hosts.part("h2", "h3")
+        apart = r"host h([23]) is left out: it and host h(?!\1)[23] cannot reach each other"
+        job.await_text(rf"epoch 3 with 4 ranks, .*; left: processes \d, \d; {apart}\n")
+        job.await_step_of(4)
+        hosts.mend("h2", "h3")
+        job.await_text(r"epoch \d+ with 6 ranks, .*; joined: ")
+        check_no_step_is_lost(job.text)
+    finally:
+        hosts.run(hosts.netlab, "mend", "h2", "h3")
+        job.end()
+
+
+def test_two_hosts_that_are_needed_and_cannot_reach_each_other(hosts):
+    options = ("-np", 2, "--min-np", 2, "--lease", 1.5, "-x", "HVD_START_TIMEOUT=3")
+    job = Job(hosts, "-H", "h1:1,h2:1", *options)
+    try:
+        job.await_step_of(2)
+        hosts.part("h1", "h2")
+        assert job.await_end() != 0
+        told = "hosts h[12] and h[12] cannot reach each other, and without one of them fewer than 2 processes are left"
+        assert re.search(rf"hvdrun: the job has failed: {told} \(--min-np\)", job.text), job.text
+    finally:
+        hosts.mend("h1", "h2")
+
+
 @pytest.mark.parametrize("notice", ["SIGTERM to the agent", "script"])
 def test_a_host_that_is_preempted_leaves_without_an_error(hosts, tmp_path, notice):
     options = ("-np", 6, "--min-np", 2, "--cooldown-range", "0,0")

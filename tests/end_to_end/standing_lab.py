@@ -75,6 +75,12 @@ class StandingLab:
     def join(self, *host):
         assert self.run(self.netlab, "join", *host).returncode == 0
 
+    def part(self, *hosts):
+        assert self.run(self.netlab, "part", *hosts).returncode == 0
+
+    def mend(self, *hosts):
+        assert self.run(self.netlab, "mend", *hosts).returncode == 0
+
     def left(self):
         """Processes of jobs: ranks, hvdrun, agents and keepers, by our numbers."""
         found = {}

@@ -6,6 +6,7 @@
 #   netlab.sh cut HOST [INTERFACE]                 likewise: from now on all packets to and from it vanish
 #   netlab.sh join HOST [INTERFACE]                and now they pass again
 #   netlab.sh part HOST OTHER                      likewise: packets between these two vanish; "bridge" may be one
+#   netlab.sh mend HOST OTHER                      and now they pass again; in labs of at most 16 hosts
 #
 # Hosts are h1, h2, ... (or h1.netlab, ...), 10.9.0.1 to 10.9.0.HOSTS. Each has a network of its own (a network namespace,
 # where its interface is eth0) and a name of its own (a uts namespace), and so is another host to hvd and to MPI;
@@ -66,16 +67,19 @@ set_ports() {
   done
 }
 
-# send_astray HOST OTHER: packets from the one to the other go to a hardware address that nobody has.
-send_astray() {
-  local link=eth0 address="${subnets[0]}.254" entry
+# set_path replace|del HOST OTHER: packets from the one to the other go to a hardware address that nobody has, or (del)
+# do so no longer.
+set_path() {
+  local verb=$1 link=eth0 address="${subnets[0]}.254" entry
+  shift
   [ "$1" != bridge ] || link=bridge0
   [ "$2" = bridge ] || address=${subnets[0]}.$(number_of "$2")
-  entry="$address lladdr 02:00:00:00:00:01 dev $link nud permanent"
+  entry="$address dev $link"
+  [ "$verb" = del ] || entry+=" lladdr 02:00:00:00:00:01 nud permanent"
   if [ "$1" = bridge ]; then
-    ip neigh replace $entry
+    ip neigh "$verb" $entry
   else
-    "$self" on "$1" ip neigh replace $entry
+    "$self" on "$1" ip neigh "$verb" $entry
   fi
 }
 
@@ -185,7 +189,8 @@ case "${1:-}" in
   on) shift && on_host "$@" ;;
   cut) shift && set_ports 0 "$@" ;;
   join) shift && set_ports 3 "$@" ;;
-  part) shift && send_astray "$1" "$2" && send_astray "$2" "$1" ;;
+  part) shift && set_path replace "$1" "$2" && set_path replace "$2" "$1" ;;
+  mend) shift && set_path del "$1" "$2" && set_path del "$2" "$1" ;;
   inside) shift && run_inside "$@" ;;
   *)
     [ $# -ge 3 ] && [[ $1 =~ ^[0-9]+$ ]] && (($1 >= 1 && $1 <= 250)) || usage

@@ -1,10 +1,11 @@
 // Every interleaving of a small elastic job with a few faults: the real Membership, and processes that start, arrive,
-// train, notice that their epoch is over, finish, fail, stop and wake, on hosts that are lost, come back and shrink;
-// and a job that is told to end early.
+// train, notice that their epoch is over, finish, fail, stop and wake, on hosts that are lost, come back, shrink, and
+// cannot reach each other; and a job that is told to end early.
 //
 // What must hold: no process gets a place while another one of an older epoch still trains, unless that one was given
 // up; an epoch has at least min_np processes and at most max_np; rank 0 has the job's state, and survivors keep their
-// order; nobody waits for ever, and once the job is over nobody waits at all.
+// order; hosts that cannot reach each other are not kept together; nobody waits for ever, and once the job is over
+// nobody waits at all.
 #include <algorithm>
 #include <compare>
 #include <map>
@@ -44,6 +45,8 @@ struct World {
   int epoch = 0;
   std::vector<int> order{};  // of the last epoch
   int faults = 0;
+  bool apart = false;    // two hosts cannot reach each other, so that no epoch with both gets further
+  int epochs_apart = 0;  // that have begun since with both, in succession
   bool over = false, has_finished = false;
   bool ends_early = false, ends_announced = false, is_saved = false;
   TimePoint now{};
@@ -54,6 +57,7 @@ struct Model {
   MembershipOptions options;
   std::map<std::string, int> hosts;
   int faults;
+  bool parts = false;  // whether two hosts may be unable to reach each other
 };
 
 class Explorer {
@@ -76,6 +80,7 @@ class Explorer {
   std::size_t states() const { return seen_.size(); }
   std::size_t ends() const { return ends_; }
   int most_epochs() const { return most_epochs_; }
+  int left_out() const { return left_out_; }
   const std::string& failure() const { return failure_; }
 
  private:
@@ -125,6 +130,9 @@ class Explorer {
     const auto arrive = [&](World& next) {
       ModelProcess& self = next.processes.at(number);
       if (self.at == At::training) next.broken.insert(self.epoch);
+      if (const int rank = unreachable_rank(next, self); rank >= 0) {
+        next.membership.process_cannot_reach(number, rank);
+      }
       if (self.given_up) self.has_state = false;
       self.at = At::waiting;
       self.given_up = false;
@@ -143,7 +151,7 @@ class Explorer {
       branch(world, name + " arrives", arrive);
     }
     if (process.at == At::training && !world.over) {
-      const bool is_broken = world.broken.contains(process.epoch);
+      const bool is_broken = world.broken.contains(process.epoch) || unreachable_rank(world, process) >= 0;
       const bool is_told = world.announced == process.epoch;
       if (is_broken || (is_told && !world.ends_announced)) branch(world, name + " arrives", arrive);
       if (is_told && world.ends_announced && process.has_state && !process.given_up) {
@@ -192,7 +200,21 @@ class Explorer {
     return moves;
   }
 
+  // In the process's epoch; -1: it reaches all others.
+  static int unreachable_rank(const World& world, const ModelProcess& process) {
+    if (!world.apart || process.at != At::training || process.epoch != world.epoch || process.given_up) return -1;
+    const auto is_elsewhere = [&](int number) { return world.processes.at(number).host != process.host; };
+    const auto found = std::ranges::find_if(world.order, is_elsewhere);
+    return found == world.order.end() ? -1 : static_cast<int>(found - world.order.begin());
+  }
+
   void branch_on_hosts(const World& world) {
+    if (model_.parts && !world.apart) {
+      branch(world, "the hosts cannot reach each other", [&](World& next) {
+        --next.faults;
+        next.apart = true;
+      });
+    }
     if (!world.ends_early) {
       branch(world, "the job is to end early", [&](World& next) {
         --next.faults;
@@ -261,6 +283,11 @@ class Explorer {
     expect(std::equal(survivors.begin(), survivors.end(), begin.processes.begin()), "survivors lose their ranks");
     world.epoch = begin.epoch;
     world.order = begin.processes;
+    const std::string& first = world.processes.at(world.order.front()).host;
+    const auto is_on_first = [&](int number) { return world.processes.at(number).host == first; };
+    const bool is_apart = world.apart && !std::ranges::all_of(world.order, is_on_first);
+    world.epochs_apart = is_apart ? world.epochs_apart + 1 : 0;
+    expect(world.epochs_apart <= kMostFailedEpochs * (1 + model_.faults), "hosts that are apart stay together");
     for (const int number : begin.processes) {
       ModelProcess& process = world.processes.at(number);
       expect(process.at == At::waiting, "a place for a process that does not wait");
@@ -283,6 +310,11 @@ class Explorer {
   void apply(World& world, const BreakEpoch& broken) { world.broken.insert(broken.epoch); }
 
   void apply(World& world, const ExpelProcess& expelled) { world.processes.at(expelled.process).given_up = true; }
+
+  void apply(World& world, const LeaveOutHost& left_out) {
+    expect(world.apart && left_out.host != left_out.other, "a host is left out that all others reach");
+    ++left_out_;
+  }
 
   void apply(World& world, const DismissProcess& dismissed) {
     ModelProcess& process = world.processes.at(dismissed.process);
@@ -323,16 +355,18 @@ class Explorer {
   std::string story_;
   std::size_t ends_ = 0;
   int most_epochs_ = 0;
+  int left_out_ = 0;  // hosts, in all worlds together
   std::string failure_;
 };
 
-void explore(const Model& model, int least_epochs) {
+int explore(const Model& model, int least_epochs) {
   Explorer explorer(model);
   explorer.explore();
   INFO(explorer.states() << " states, " << explorer.ends() << " ends, " << explorer.most_epochs() << " epochs");
   CHECK(explorer.failure() == "");
   CHECK(explorer.ends() > 0);
   CHECK(explorer.most_epochs() >= least_epochs);
+  return explorer.left_out();
 }
 
 }  // namespace
@@ -371,6 +405,26 @@ TEST_CASE("membership: every interleaving with a spare and a limit of resets") {
           2);
 }
 
+namespace {
+
+// One of two hosts is left out if the other is enough; the job ends if both are needed.
+void explore_hosts_apart(int faults) {
+  for (const int min_np : {1, 2}) {
+    const int left_out =
+        explore({.options = {.num_proc = 2, .min_np = min_np, .max_np = 2, .cooldown_min = 10s, .cooldown_max = 20s},
+                 .hosts = {{"a", 1}, {"b", 1}},
+                 .faults = faults,
+                 .parts = true},
+                2);
+    const bool is_one_enough = min_np == 1 || faults > 1;  // for a job that ends early it is
+    CHECK((left_out > 0) == is_one_enough);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("membership: every interleaving of two hosts that cannot reach each other") { explore_hosts_apart(1); }
+
 // Minutes, and gigabytes.
 TEST_CASE("membership: every interleaving of three processes and two faults", "[.long]") {
   for (const int min_np : {2, 1}) {
@@ -379,4 +433,8 @@ TEST_CASE("membership: every interleaving of three processes and two faults", "[
              .faults = 2},
             4);
   }
+}
+
+TEST_CASE("membership: every interleaving of two hosts that cannot reach each other, and another fault", "[.long]") {
+  explore_hosts_apart(2);
 }
