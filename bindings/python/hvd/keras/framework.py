@@ -30,13 +30,14 @@ def is_keras_3(optimizer_or_class: Any) -> bool:
     return hasattr(optimizer_or_class, "apply")
 
 
-def name_of_keras(optimizer: Any) -> str:
-    """The package that an optimizer's class, or the one that it was made from, belongs to: "keras" or "tf_keras"."""
-    packages = [cls.__module__.split(".")[0] for cls in type(optimizer).__mro__]
+def name_of_keras(instance: Any) -> str:
+    """The package that the class of an optimizer or a model, or the one that it was made from, belongs to: "keras" or
+    "tf_keras"."""
+    packages = [cls.__module__.split(".")[0] for cls in type(instance).__mro__]
     found = [name for name in packages if name in ("keras", "tf_keras")]
     if not found:
-        whose = f"{type(optimizer).__module__}.{type(optimizer).__name__}"
-        raise ValueError(f"an optimizer of keras or tf_keras is needed, and {whose} is of neither")
+        whose = f"{type(instance).__module__}.{type(instance).__name__}"
+        raise ValueError(f"an optimizer or model of keras or tf_keras is needed, and {whose} is of neither")
     return found[0]
 
 

@@ -1,15 +1,16 @@
-"""Spark ML estimators for Keras 3: `KerasEstimator`, and its `KerasModel`."""
+"""Spark ML estimators for Keras 3 and tf_keras: `KerasEstimator`, and its `KerasModel`."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-import keras
 import numpy as np
 
+from hvd.keras import framework
 from hvd.spark.estimator import HvdEstimator, HvdModel, Predict
 from hvd.spark.params import with_params
 from hvd.spark.training import Columns, Work, can_log, endless, gpu_of_this_rank
@@ -23,7 +24,7 @@ __all__ = ["KerasEstimator", "KerasModel"]
     tensorflow_dataset_prefetch_buffer_size="without effect: hvd.data prefetches",
 )
 class KerasEstimator(HvdEstimator):
-    """Trains a Keras model, on whichever backend Keras runs; see `HvdEstimator`.
+    """Trains a model of Keras 3, on whichever backend Keras runs, or of tf_keras; see `HvdEstimator`.
 
     The features come in the order of feature_cols, in the shapes of the model's inputs. Without optimizer and
     loss, it takes those that the model was compiled with. A learning rate that is a schedule is not multiplied by the
@@ -42,27 +43,24 @@ class KerasEstimator(HvdEstimator):
 
     def _check(self) -> None:
         super()._check()
-        if not isinstance(model := self.getModel(), keras.Model):
-            raise TypeError(
-                f"the model is a {type(model).__module__}.{type(model).__qualname__}, and KerasEstimator trains those "
-                "of Keras 3 (import keras): convert it, or train one of tf_keras with hvd.tensorflow.keras in "
-                "hvd.spark.run"
-            )
-        if not self.getLoss() and not self.getModel().compiled:
+        _keras_of(self.getModel())
+        if not self.getLoss() and not _is_compiled(self.getModel()):
             raise ValueError("KerasEstimator needs the param loss, or a model that is compiled")
 
     def _training(self) -> tuple[Callable[..., Any], Sequence[Any]]:
         names = "loss loss_weights metrics callbacks checkpoint_callback label_shapes transformation_fn"
         settings = {name: self.getOrDefault(name) for name in f"{names} gradient_compression custom_objects".split()}
         optimizer = self.getOptimizer() or getattr(self.getModel(), "optimizer", None) or "rmsprop"
+        keras = _keras_of(self.getModel())
         settings["optimizer"] = keras.optimizers.serialize(keras.optimizers.get(optimizer))
+        settings["keras"] = keras.__name__
         return _train, (to_bytes(self.getModel()), settings)
 
     def _trained(self, work: Work, result: Any) -> KerasModel:
         history, content = result
         return KerasModel(
             history=history,
-            model=from_bytes(content, self.getCustomObjects()),
+            model=from_bytes(content, _keras_of(self.getModel()), self.getCustomObjects()),
             custom_objects=self.getCustomObjects(),
             feature_columns=list(work.features),
             label_columns=list(work.labels),
@@ -77,15 +75,17 @@ class KerasModel(HvdModel):
     defaults: ClassVar[Mapping[str, Any]] = {**HvdModel.defaults, "custom_objects": {}}
 
     def _loader(self) -> Callable[[], Predict]:
-        return _Loader(to_bytes(self.getModel()), self.getCustomObjects())
+        model = self.getModel()
+        return _Loader(to_bytes(model), _keras_of(model).__name__, self.getCustomObjects())
 
 
 class _Loader:
-    def __init__(self, content: bytes, custom_objects: Mapping[str, Any]) -> None:
-        self._content, self._custom_objects = content, custom_objects
+    def __init__(self, content: bytes, keras: str, custom_objects: Mapping[str, Any]) -> None:
+        self._content, self._keras, self._custom_objects = content, keras, custom_objects
 
     def __call__(self) -> Predict:
-        model = from_bytes(self._content, self._custom_objects, compile=False)
+        keras = importlib.import_module(self._keras)
+        model = from_bytes(self._content, keras, self._custom_objects, compile=False)
 
         def predict(features: Sequence[Any]) -> Sequence[Any]:
             inputs = _shaped(features, _shapes(model, "input_shape"))
@@ -93,6 +93,15 @@ class _Loader:
             return [np.asarray(output) for output in _as_list(found)]
 
         return predict
+
+
+def _keras_of(model: Any) -> Any:
+    """The package of its class: Keras 3 or tf_keras. ValueError if it is of neither."""
+    return importlib.import_module(framework.name_of_keras(model))
+
+
+def _is_compiled(model: Any) -> bool:
+    return bool(getattr(model, "compiled", False) or getattr(model, "_is_compiled", False))  # Keras 3; tf_keras
 
 
 def to_bytes(model: Any) -> bytes:
@@ -104,7 +113,7 @@ def to_bytes(model: Any) -> bytes:
             return file.read()
 
 
-def from_bytes(content: bytes, custom_objects: Mapping[str, Any], **options: Any) -> Any:
+def from_bytes(content: bytes, keras: Any, custom_objects: Mapping[str, Any], **options: Any) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.keras")
         with open(path, "wb") as file:
@@ -117,9 +126,10 @@ def _train(work: Work, content: bytes, settings: Mapping[str, Any]) -> tuple[dic
     import hvd.keras as hvd
 
     hvd.init()
+    keras = importlib.import_module(settings["keras"])
     if work.seed is not None:
         keras.utils.set_random_seed(work.seed)
-    _choose_gpu(work)
+    _choose_gpu(work, keras.backend.backend())
     model = _compiled(work, content, settings)
     train, val = work.train_reader(), work.val_reader()
     batches = _Batches(model, work, settings)
@@ -143,8 +153,7 @@ def _train(work: Work, content: bytes, settings: Mapping[str, Any]) -> tuple[dic
     return found, _with_rate_of_one(model)
 
 
-def _choose_gpu(work: Work) -> None:
-    backend = keras.backend.backend()
+def _choose_gpu(work: Work, backend: str) -> None:
     if backend == "tensorflow":
         import tensorflow as tf
 
@@ -164,8 +173,9 @@ def _compiled(work: Work, content: bytes, settings: Mapping[str, Any]) -> Any:
     import hvd.keras as hvd
     from hvd.keras.callbacks import learning_rate_of, set_learning_rate
 
+    keras = importlib.import_module(settings["keras"])
     saved = work.checkpoint()
-    model = from_bytes(saved or content, settings["custom_objects"])
+    model = from_bytes(saved or content, keras, settings["custom_objects"])
     if saved:
         optimizer = model.optimizer
     else:
@@ -175,7 +185,7 @@ def _compiled(work: Work, content: bytes, settings: Mapping[str, Any]) -> Any:
     )
     if not _has_schedule(optimizer):
         set_learning_rate(optimizer, learning_rate_of(optimizer) * hvd.size())
-    was_compiled = model.compiled and not settings["loss"]
+    was_compiled = _is_compiled(model) and not settings["loss"]
     model.compile(
         optimizer=optimizer,
         loss=model.loss if was_compiled else settings["loss"],
@@ -186,7 +196,8 @@ def _compiled(work: Work, content: bytes, settings: Mapping[str, Any]) -> Any:
 
 
 def _has_schedule(optimizer: Any) -> bool:
-    return isinstance(getattr(optimizer, "_learning_rate", None), keras.optimizers.schedules.LearningRateSchedule)
+    schedule = _keras_of(optimizer).optimizers.schedules.LearningRateSchedule
+    return isinstance(getattr(optimizer, "_learning_rate", None), schedule)
 
 
 def _callbacks(work: Work, settings: Mapping[str, Any], logs: str) -> list[Any]:
@@ -197,13 +208,14 @@ def _callbacks(work: Work, settings: Mapping[str, Any], logs: str) -> list[Any]:
     found += settings["callbacks"] or []
     if hvd.rank() == 0:
         found += [settings["checkpoint_callback"]] if settings["checkpoint_callback"] else []
+        keras = importlib.import_module(settings["keras"])
         if keras.backend.backend() == "tensorflow" and can_log("tensorboard"):
             found.append(keras.callbacks.TensorBoard(logs))
         found.append(_Checkpoint(work, logs))
     return found
 
 
-class _Checkpoint(keras.callbacks.Callback):
+class _Checkpoint(framework.ForEitherKeras, framework.keras.callbacks.Callback):  # type: ignore[misc]
     def __init__(self, work: Work, folder: str) -> None:
         super().__init__()
         self._work, self._folder = work, folder
