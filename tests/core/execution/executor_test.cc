@@ -204,7 +204,7 @@ TEST_CASE("A direct call ends like any other") {
   const TensorView tensor{.data = memory, .shape = spec.tensors.front().shape};
   const Call call{.name = "x", .inputs = {&tensor, 1}, .outputs = {&tensor, 1}};
   REQUIRE(direct.fits(call));
-  const TensorMemory memory{.input = call.inputs.front().data, .output = call.outputs.front().data};
+  const TensorMemory place{.input = memory, .output = memory};
   std::vector<std::uint64_t> sequences;
   const auto behaving = [&](FakeBackend::Behaviour then) {
     rank.behave([&sequences, then = std::move(then)](const CollectiveCall& performed) {
@@ -214,15 +214,15 @@ TEST_CASE("A direct call ends like any other") {
   };
 
   behaving(refuse);
-  CHECK_THROWS_AS(rank.executor().run(direct, memory), Unsupported);
+  CHECK_THROWS_AS(rank.executor().run(direct, place), Unsupported);
   behaving(differ);
-  CHECK_THROWS_AS(rank.executor().run(direct, memory), Mismatch);
+  CHECK_THROWS_AS(rank.executor().run(direct, place), Mismatch);
   behaving(decline);
-  CHECK_FALSE(rank.executor().run(direct, memory));
+  CHECK_FALSE(rank.executor().run(direct, place));
   behaving([&](const CollectiveCall& performed) { CHECK(performed.pieces.front().input == memory); });
-  CHECK(rank.executor().run(direct, memory));
+  CHECK(rank.executor().run(direct, place));
   behaving(lose);
-  CHECK_THROWS_AS(rank.executor().run(direct, memory), PeerLost);
+  CHECK_THROWS_AS(rank.executor().run(direct, place), PeerLost);
   // A declined call has not taken place.
   CHECK(sequences == std::vector<std::uint64_t>{1, 2, 3, 3, 4});
 }
