@@ -42,7 +42,8 @@ class [[nodiscard]] Future {
   bool wait_for(std::chrono::microseconds limit) const {
     const hvd_status status = hvd_work_wait(work(), limit.count() > 0 ? limit.count() : 0);
     if (status == HVD_TIMEOUT && hvd_work_poll(work()) == 0) return false;
-    detail::check(status);
+    // It may have ended since then, or HVD_TIMEOUT be its own result.
+    detail::check(status == HVD_TIMEOUT ? hvd_work_wait(work(), 0) : status);
     return true;
   }
 

@@ -164,11 +164,11 @@ Work::Work(const OperationSpec& spec, py::handle inputs, py::handle outputs, py:
   check(hvd_submit(&call, &work_));
 }
 
-Work::Work(StartMessage start, const hvd_message& message, py::object owners)
+Work::Work(StartMessage start_message, const hvd_message& message, py::object owners)
     : device_(HVD_CPU), owners_(std::move(owners)) {
   refuse_in_forked_child();
   release_finished_works();
-  check(start(&message, &work_));
+  check(start_message(&message, &work_));
 }
 
 void Work::run(const OperationSpec& spec, py::handle inputs, py::handle outputs, py::object owners, Address stream) {

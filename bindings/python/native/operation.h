@@ -58,7 +58,7 @@ class Work {
        Address stream);
   // Starts a message, with hvd_send or hvd_receive.
   using StartMessage = hvd_status (*)(const hvd_message* message, hvd_work** work);
-  Work(StartMessage start, const hvd_message& message, pybind11::object owners);
+  Work(StartMessage start_message, const hvd_message& message, pybind11::object owners);
   // Starts an operation that has outputs, and waits for it, like wait(); on a GPU like wait_on_stream(stream). The hot
   // path of synchronous calls: creates no Python object for the operation.
   static void run(const OperationSpec& spec, pybind11::handle inputs, pybind11::handle outputs, pybind11::object owners,
