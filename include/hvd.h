@@ -228,8 +228,9 @@ typedef struct hvd_epoch {
  * of them has to decide for all, for instance by a broadcast. */
 HVD_API hvd_status hvd_get_epoch(hvd_epoch* epoch);
 
-/* Reports that this rank has the state of the training, as newcomers do once others have given it to them. All ranks may
- * report it in each epoch: it shows that they have reached each other. Does nothing in a job that is not elastic. */
+/* Reports that this rank has the state of the training, as newcomers do once others have given it to them. All ranks
+ * may report it in each epoch: it shows that they have reached each other. Does nothing in a job that is not elastic.
+ */
 HVD_API hvd_status hvd_report_synchronized(void);
 
 /* Reports that this process is about to be taken away, so that its job goes on without it after the next step boundary:

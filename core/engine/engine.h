@@ -74,7 +74,8 @@ class Engine {
   bool run_directly(auto& asked, const auto& memory_of) NO_THREAD_SAFETY_ANALYSIS;
   void run_thread();
   bool drive(const auto& body) REQUIRES(driver_) NO_THREAD_SAFETY_ANALYSIS;
-  void drive_until_done(std::span<EngineReference> operations, MutexLock& submitting, Deadline deadline) REQUIRES(driver_);
+  void drive_until_done(std::span<EngineReference> operations, MutexLock& submitting, Deadline deadline)
+      REQUIRES(driver_);
   std::optional<Pause> run_iteration() REQUIRES(driver_);
   bool ends() REQUIRES(driver_);
   bool may_pause() REQUIRES(driver_);

@@ -59,8 +59,8 @@ class Member {
   std::uint64_t sequence_ = 0;
 };
 
-// Forks this host's ranks, in an environment in which they can also join a job by hvd_init(), runs `body` in each and waits for all. The first one that throws has its reason printed and
-// ends the others; then the answer is false.
+// Forks this host's ranks, in an environment in which they can also join a job by hvd_init(), runs `body` in each and
+// waits for all. The first one that throws has its reason printed and ends the others; then the answer is false.
 bool run_job(const JobOptions& options, const std::function<void(Member&)>& body);
 
 }  // namespace hvd::bench
