@@ -526,7 +526,8 @@ class ParameterServer::State {
   void write_last_snapshot() {
     std::vector<const Shard*> own;
     for (const auto& [number, held] : shards_) {
-      if (held.is_primary() && !held.is_replicating() && !held.is_over()) own.push_back(&held.shard());
+      const bool has_copy = options_.copies > 1 && held.is_replicating();  // and not a move that is not over
+      if (held.is_primary() && !has_copy && !held.is_over()) own.push_back(&held.shard());
     }
     snapshots_.write_last(own);
   }

@@ -599,6 +599,44 @@ TEST_CASE("shards move while workers push, and each push counts once") {
   CHECK(seen[0] == expected);
 }
 
+TEST_CASE("a server that ends while a shard moves to it loses nothing, and gets it later") {
+  const TemporaryFolder folder;  // for moves that are over before it ends
+  const ServerOptions options{.parts = 2, .snapshot = folder.path()};
+  Servers job(2, true, options);
+  const auto worker = job.worker(0, 1);
+  const TableSpec spec = sparse("large", 256);
+  const int table = worker->open(spec);
+  std::vector<std::uint64_t> keys;
+  for (std::uint64_t key = 0; keys.size() < 4000; ++key) {
+    if (shard_of(spec, key, 4) == 0) keys.push_back(key);
+  }
+  std::vector<std::vector<std::uint64_t>> calls;
+  for (auto first = keys.begin(); first != keys.end(); first += 400) calls.emplace_back(first, first + 400);
+  float pushes = 0;
+  const auto push_all = [&] {
+    for (const auto& some : calls) pushed(*worker, table, some, std::vector<float>(400 * 256, 1.0f));
+    ++pushes;
+  };
+  push_all();
+  const ShardPlaces places(job.store, 2);
+  const auto is_settled = [&] { return places.wanted_server_of(0) == places.server_of(0); };
+  for (const Duration later : {0ms, 2ms, 5ms, 20ms}) {
+    places.want(0, 0, 1);
+    std::this_thread::sleep_for(later);  // it may not have begun, or be over
+    job.stop(1);
+    push_all();
+    job.start(1, options);
+    push_all();
+    while (!is_settled()) std::this_thread::sleep_for(1ms);
+    if (places.server_of(0) == 0) REQUIRE(await_move(job.store, 0, 0, 1));
+    for (const auto& some : calls) {
+      REQUIRE(pulled(*worker, table, some) == std::vector<float>(400 * 256, pushes));
+    }
+    REQUIRE(await_move(job.store, 0, 1, 0));
+  }
+  worker->wait(worker->leave(), deadline_after(kTestTimeout));
+}
+
 TEST_CASE("a hot part moves to a server that has less to do") {
   Servers job(2, true, {.parts = 2, .load_window = 20ms});
   const auto worker = job.worker(0, 1);

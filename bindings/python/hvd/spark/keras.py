@@ -215,7 +215,7 @@ def _callbacks(work: Work, settings: Mapping[str, Any], logs: str) -> list[Any]:
     return found
 
 
-class _Checkpoint(framework.ForEitherKeras, framework.keras.callbacks.Callback):  # type: ignore[misc]
+class _Checkpoint(framework.ForEitherKeras, framework.keras.callbacks.Callback):
     def __init__(self, work: Work, folder: str) -> None:
         super().__init__()
         self._work, self._folder = work, folder
