@@ -153,6 +153,23 @@ def test_optimizers_of_one_backward_pass(collects, monkeypatch):
             optimizer.step()
 
 
+def test_optimizers_of_one_backward_pass_in_several_process_sets(monkeypatch):
+    monkeypatch.setattr(gradients, "_computes_on_all_cores", lambda: True)
+    first = hvd.add_process_set([0]) if hvd.size() > 1 else hvd.global_process_set
+    models = [make_model(), make_model()]
+    optimizers = [
+        hvd.DistributedOptimizer(sgd(model.parameters()), model.named_parameters(), process_set=process_set)
+        for model, process_set in zip(models, (first, hvd.global_process_set))
+    ]
+    sum(loss_of(model, 0, False) for model in models).backward()
+    for optimizer in optimizers:
+        optimizer.step()
+    same = hvd.allgather_object([parameter.tolist() for parameter in models[1].parameters()])
+    assert all(found == same[0] for found in same)
+    if hvd.size() > 1:
+        assert hvd.remove_process_set(first)
+
+
 @pytest.mark.parametrize("options", [*VARIANTS, {"wait_in_backward": False}], ids=str)
 def test_parameters_that_change_requires_grad(options):
     """Frozen at first, unfrozen, frozen with a gradient in place, unfrozen again; the same on all ranks."""

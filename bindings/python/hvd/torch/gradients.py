@@ -40,14 +40,15 @@ class _CollectingReducers(threading.local):
     def __init__(self) -> None:
         self.reducers: dict[GradientReducer, None] = {}
 
-    def hand_over(self) -> None:
-        """Submits what has been collected, and returns when it has ended."""
-        reducers, self.reducers = self.reducers, {}
+    def hand_over(self, waiting: GradientReducer) -> None:
+        """Submits what has been collected, by `waiting` on any thread, and returns when it has ended."""
+        reducers, self.reducers = {**self.reducers, waiting: None}, {}
         taken = [(reducer, *collected) for reducer in reducers for collected in reducer.take_collected()]
-        if taken:
-            works = _native.run_all([call for _, call, _ in taken])
-            for (reducer, _, put_back), work in zip(taken, works):
-                reducer.add_started(work, put_back)
+        calls = [call for _, call, _ in taken]
+        in_one_set = len({reducer.process_set for reducer, _, _ in taken}) == 1
+        works = _native.run_all(calls) if in_one_set else [_native.submit(*call) for call in calls]
+        for (reducer, _, put_back), work in zip(taken, works):
+            reducer.add_started(work, put_back)
 
 
 _collecting = _CollectingReducers()
@@ -92,6 +93,7 @@ class GradientReducer:
         self._groups = {parameter: group for group in groups for parameter in group}
         self._compression = compression
         self._arguments = (op, prescale_factor, postscale_factor, process_set)
+        self.process_set = process_set
         self._sparse_as_dense = sparse_as_dense
         # Whose gradients are sparse: the number of sparse dimensions; and those of them that travel as dense ones.
         self._sparse_dimensions: dict[torch.nn.Parameter, int] = {}
@@ -209,7 +211,7 @@ class GradientReducer:
         """Until all that was submitted has ended, also where something has failed: names are free again then."""
         failure: HorovodInternalError | None = None
         try:
-            _collecting.hand_over()
+            _collecting.hand_over(self)
             for work, put_back in self._started:
                 try:
                     wait_for(work)
