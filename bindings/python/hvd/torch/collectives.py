@@ -163,6 +163,19 @@ def grouped_allreduce_call(
     ), outputs
 
 
+def perform(call: Call, name: str | None) -> None:
+    """Starts an operation with outputs and waits: on this thread where that is possible, without handing it over.
+    Without a name it is numbered as those of submit(), so that a disagreement about which it is comes to light."""
+    spec = call[0]
+    if name is not None:
+        _native.run(*call)
+    elif spec.device < 0:
+        (work,) = _native.run_all([call])
+        work.wait()
+    else:
+        wait_for(_native.submit(*call))
+
+
 def start_grouped_allreduce(
     tensors: Sequence[torch.Tensor],
     in_place: bool,
@@ -207,6 +220,22 @@ def _group_call(
     return spec, addresses, [output.data_ptr() for output in outputs], (sent, outputs), stream
 
 
+def run_grouped_allreduce(
+    tensors: Sequence[torch.Tensor],
+    in_place: bool,
+    name: str | None,
+    op: int,
+    prescale_factor: float,
+    postscale_factor: float,
+    process_set: ProcessSet,
+) -> list[torch.Tensor]:
+    """As start_grouped_allreduce, and waits: see perform()."""
+    factors = prescale_factor, postscale_factor
+    call, outputs = grouped_allreduce_call(tensors, in_place, name, op, *factors, process_set)
+    perform(call, name)
+    return delivered_group(outputs, tensors, in_place)
+
+
 def start_broadcast(
     tensor: torch.Tensor, in_place: bool, root_rank: int, name: str | None, process_set: ProcessSet
 ) -> tuple[_native.Work, torch.Tensor]:
@@ -218,14 +247,9 @@ def start_broadcast(
 def run_broadcast(
     tensor: torch.Tensor, in_place: bool, root_rank: int, name: str | None, process_set: ProcessSet
 ) -> torch.Tensor:
-    """As start_broadcast, and waits, as run_allreduce. Without a name it is numbered, like most waiting forms, so that
-    a disagreement about which operation it is comes to light."""
-    if name is None:
-        work, output = start_broadcast(tensor, in_place, root_rank, name, process_set)
-        wait_for(work)
-    else:
-        call, output = _prepare(_native.BROADCAST, "broadcast", name, tensor, in_place, process_set, Sum, root_rank)
-        _native.run(*call)
+    """As start_broadcast, and waits: see perform()."""
+    call, output = _prepare(_native.BROADCAST, "broadcast", name, tensor, in_place, process_set, Sum, root_rank)
+    perform(call, name)
     return delivered(output, tensor, in_place)
 
 
@@ -331,9 +355,7 @@ def grouped_allreduce_(
         factors = prescale_factor, postscale_factor
         torch.ops.hvd.grouped_allreduce_(list(tensors), name, op, *factors, set_id(process_set))
         return list(tensors)
-    work, outputs = start_grouped_allreduce(tensors, True, name, op, prescale_factor, postscale_factor, process_set)
-    wait_for(work)
-    return delivered_group(outputs, tensors, True)
+    return run_grouped_allreduce(tensors, True, name, op, prescale_factor, postscale_factor, process_set)
 
 
 def _require_rows(tensor: torch.Tensor) -> None:

@@ -21,7 +21,6 @@ from hvd.handles import synchronize
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Average, Sum
 from hvd.torch import collectives
-from hvd.torch.tensors import wait_for
 
 _library = torch.library.Library("hvd", "DEF")
 _DEVICES = ("CPU", "CUDA")
@@ -73,8 +72,8 @@ def _run_allreduce(
     arguments = (tensor.contiguous(), False, name, op, prescale, postscale, _set_of(number))
     if name is not None:
         return collectives.run_allreduce(*arguments)
-    work, output = collectives.start_allreduce(*arguments)  # numbered, as hvd.allreduce is
-    wait_for(work)
+    call, output = collectives.allreduce_call(*arguments)
+    collectives.perform(call, name)  # numbered, as hvd.allreduce is
     return output
 
 
@@ -117,9 +116,7 @@ def _run_grouped_allreduce(
     tensors: list[torch.Tensor], name: str | None, op: int, prescale: float, postscale: float, number: int
 ) -> list[torch.Tensor]:
     rows = [tensor.contiguous() for tensor in tensors]
-    work, outputs = collectives.start_grouped_allreduce(rows, False, name, op, prescale, postscale, _set_of(number))
-    wait_for(work)
-    return outputs
+    return collectives.run_grouped_allreduce(rows, False, name, op, prescale, postscale, _set_of(number))
 
 
 def _same_shapes(tensors: list[torch.Tensor], *_: object) -> list[torch.Tensor]:
@@ -146,9 +143,7 @@ _differentiate("grouped_allreduce", _grouped_allreduce_backward, _keep_allreduce
 def _run_grouped_allreduce_in_place(
     tensors: list[torch.Tensor], name: str | None, op: int, prescale: float, postscale: float, number: int
 ) -> None:
-    work, outputs = collectives.start_grouped_allreduce(tensors, True, name, op, prescale, postscale, _set_of(number))
-    wait_for(work)
-    collectives.delivered_group(outputs, tensors, True)
+    collectives.run_grouped_allreduce(tensors, True, name, op, prescale, postscale, _set_of(number))
 
 
 _define(

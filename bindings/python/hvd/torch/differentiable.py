@@ -23,7 +23,7 @@ from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Adasum, Average, Sum, resolve_op
 from hvd.torch import collectives
 from hvd.torch.compression import Compression, Compressor
-from hvd.torch.tensors import delivered, wait_for
+from hvd.torch.tensors import delivered
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -85,8 +85,8 @@ def _allreduced(tensor: torch.Tensor, name: str | None, *arguments: Unpack[_Redu
     if name is not None:
         return collectives.run_allreduce(tensor, False, name, *arguments)
     # Numbered like the other waiting forms that have a new result: a disagreement about which it is comes to light.
-    work, output = collectives.start_allreduce(tensor, False, name, *arguments)
-    wait_for(work)
+    call, output = collectives.allreduce_call(tensor, False, name, *arguments)
+    collectives.perform(call, name)
     return delivered(output, tensor, False)
 
 
@@ -161,9 +161,7 @@ class _GroupedAllreduce(torch.autograd.Function):
 
 
 def _grouped_allreduced(name: str | None, arguments: _Reduction, *tensors: torch.Tensor) -> list[torch.Tensor]:
-    work, outputs = collectives.start_grouped_allreduce(tensors, False, name, *arguments)
-    wait_for(work)
-    return collectives.delivered_group(outputs, tensors, False)
+    return collectives.run_grouped_allreduce(tensors, False, name, *arguments)
 
 
 def grouped_allreduce(

@@ -207,6 +207,7 @@ class GradientReducer:
         finally:
             self.forget()
 
+    @torch._disable_dynamo
     def _wait(self) -> None:
         """Until all that was submitted has ended, also where something has failed: names are free again then."""
         failure: HorovodInternalError | None = None
