@@ -124,6 +124,7 @@ void HeldShard::finish_move() {
 void HeldShard::give_up_move(const Error& cause) {
   log_.warning("shard " + std::to_string(number()) + " stays here: " + cause.what());
   replication_.reset();
+  shard_.forget_evicted();
   const int destination = *std::exchange(destination_, std::nullopt);
   try {
     ShardPlaces(store_, options_.servers).want(number(), destination, options_.server);

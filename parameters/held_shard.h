@@ -80,6 +80,10 @@ class HeldShard {
   void add_load(std::size_t bytes) { load_ += bytes; }
   // Since the last call.
   std::uint64_t take_load() { return std::exchange(load_, 0); }
+  // This server ends: what is moving stays here.
+  void stop_moving() {
+    if (destination_) give_up_move(Aborted("this server ends"));
+  }
   // The server that the shard came from is lost: whether it has left the shard to this one, which is its primary then.
   bool arrives();
 

@@ -756,9 +756,18 @@ class ParameterServer::State {
     return false;
   }
 
+  // Whether a shard that was moving to this server has become its own: the other server may just be saying so.
+  void settle_arrivals(Deadline deadline) {
+    const auto is_arriving = [this](auto& entry) {
+      return options_.copies == 1 && entry.second.role() == Role::replica && !entry.second.arrives();
+    };
+    while (std::ranges::any_of(shards_, is_arriving) && Clock::now() < deadline) poll(1ms);
+  }
+
   // The last answers, and what replicas lack, are on their way.
   void finish() {
     const Deadline deadline = deadline_after(kShareTime);
+    for (auto& [number, held] : shards_) held.stop_moving();
     const auto has_output = [](const Client& client) { return client.pipe->has_output(); };
     const auto is_behind = [](const auto& entry) {
       const HeldShard& held = entry.second;
@@ -770,6 +779,7 @@ class ParameterServer::State {
       replicate();
       poll(1ms);
     }
+    settle_arrivals(deadline);
     write_last_snapshot();
   }
 

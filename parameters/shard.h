@@ -53,7 +53,14 @@ class Shard {
   void lead();
 
   // From now on what it evicts is kept for take_evicted(), because another server has, or gets, a copy.
-  void keep_evicted() { keeps_evicted_ = true; }
+  void keep_evicted() {
+    static_cast<void>(take_evicted());
+    keeps_evicted_ = true;
+  }
+  void forget_evicted() {
+    static_cast<void>(take_evicted());
+    keeps_evicted_ = false;
+  }
   struct Evicted {
     std::uint16_t table = 0;
     std::vector<std::uint64_t> keys{};

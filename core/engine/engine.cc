@@ -117,7 +117,7 @@ void Engine::drive_until_done(std::span<EngineReference> operations, MutexLock& 
   }
   context_.caller_drives = true;
   drive([&]() REQUIRES(driver_) NO_THREAD_SAFETY_ANALYSIS {  // which does not see that `submitting` is locked
-    schedule_.finish();
+    // What has begun is ended by run_iteration(): callbacks must find `submitting` unlocked.
     take_operations();
     for (EngineReference& operation : operations) {
       context_.recorder.submitted(*operation);

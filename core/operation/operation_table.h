@@ -87,7 +87,7 @@ class OperationTable {
     return CallerReference(operation);
   }
 
-  // Takes the name of a prepared operation again. Throws as take().
+  // Takes the name of a prepared operation again, which the engine must have released. Throws as take().
   EngineReference take_prepared(Operation& operation) {
     const MutexLock lock(mutex_);
     if (joining()) throw_joining();
@@ -98,7 +98,7 @@ class OperationTable {
       index_.insert(operation);
       operation.keep();
     }
-    while (operation.engine_holds()) std::this_thread::yield();  // for a moment
+    if (operation.engine_holds()) throw_taken(operation.spec.name);
     operation.begin_again();
     return EngineReference(&operation);
   }

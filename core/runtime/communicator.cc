@@ -1,6 +1,7 @@
 #include "core/runtime/communicator.h"
 
 #include <numeric>
+#include <thread>
 #include <utility>
 
 #include "core/base/error.h"
@@ -190,8 +191,19 @@ CallerReference Communicator::prepare(const Call& call, std::weak_ptr<const void
   return operation;
 }
 
+namespace {
+
+// The thread that has completed an operation releases it a moment later, after the callbacks of those beside it. Those
+// may submit others, so nobody waits for it who holds a lock.
+void await_release(const Operation& operation) {
+  while (operation.completion.done() && operation.engine_holds()) std::this_thread::yield();
+}
+
+}  // namespace
+
 void Communicator::start(Operation& operation) {
   if (can_be_direct(operation) && engine_->begin(operation)) return;
+  await_release(operation);
   const MutexLock submitting(submitting_);
   EngineReference begun = begin_again(operation);
   if (Status status = engine_->submit(begun); !status.ok()) {
@@ -208,6 +220,7 @@ void Communicator::run(Operation& operation, Deadline deadline) {
     throw;
   }
   const TimePoint started = Clock::now();
+  await_release(operation);
   {
     MutexLock submitting(submitting_);
     EngineReference begun = begin_again(operation);

@@ -73,7 +73,8 @@ void Membership::process_cannot_reach(int process, std::int64_t rank) {
   if (rank < 0 || rank >= static_cast<std::int64_t>(members_.size())) return;
   const auto other = processes_.find(members_[static_cast<std::size_t>(rank)]);
   if (other == processes_.end() || other->second.host == found->second.host) return;
-  unreachable_.emplace_back(found->second.host, other->second.host);
+  const std::pair report(found->second.host, other->second.host);
+  if (std::ranges::find(unreachable_, report) == unreachable_.end()) unreachable_.push_back(report);
 }
 
 void Membership::process_preempted(int process, TimePoint now) {
@@ -195,7 +196,9 @@ void Membership::begin_if_complete(TimePoint now) {
   const bool too_early = static_cast<int>(candidates().size()) < options_.num_proc && first_tries_ == 0 && !finishing_;
   if (is_first() && (count_at(Place::starting) > 0 || too_early)) return;
   if (!is_first()) leave_out_unreachable_host(now);
-  if (!over()) begin();
+  if (over()) return;
+  began_ = now;
+  begin();
 }
 
 void Membership::leave_out_unreachable_host(TimePoint now) {
@@ -256,6 +259,7 @@ void Membership::announce_if_needed(TimePoint now) {
 void Membership::gather(const std::string& cause, TimePoint now) {
   phase_ = Phase::gathering;
   gathering_since_ = now;
+  if (now - began_ > kLongEpoch) forget_failed_epochs();
   actions_.emplace_back(BreakEpoch{.epoch = epoch_, .cause = cause});
 }
 
@@ -317,16 +321,21 @@ Prospect Membership::prospect_of(int process) const {
 }
 
 std::pair<std::string, std::string> Membership::hosts_apart() const {
-  const auto most = [this](const std::map<std::string, int>& reports) {
-    const auto weight = [this](const auto& entry) { return std::pair(entry.second, hosts_.at(entry.first).place); };
-    return std::ranges::max_element(reports, {}, weight)->first;
+  using Counts = std::map<std::string, std::pair<int, int>>;  // by host: reports in both directions, and all
+  const auto add = [this](std::pair<int, int>& counts, const std::string& from, const std::string& to) {
+    if (std::ranges::find(unreachable_, std::pair(to, from)) != unreachable_.end()) ++counts.first;
+    ++counts.second;
   };
-  std::map<std::string, int> reports, in_common;
-  for (const auto& [from, to] : unreachable_) ++reports[to];
+  const auto most = [this](const Counts& counts) {
+    const auto weight = [this](const auto& entry) { return std::pair(entry.second, hosts_.at(entry.first).place); };
+    return std::ranges::max_element(counts, {}, weight)->first;
+  };
+  Counts reports, in_common;
+  for (const auto& [from, to] : unreachable_) add(reports[to], from, to);
   const std::string host = most(reports);
   for (const auto& [from, to] : unreachable_) {
-    if (to == host) ++in_common[from];
-    if (from == host) ++in_common[to];
+    if (to == host) add(in_common[from], from, to);
+    if (from == host) add(in_common[to], from, to);
   }
   return {host, most(in_common)};
 }

@@ -41,6 +41,8 @@ constexpr Duration kLongestSettling = 5s;
 
 // That fail in succession because ranks cannot reach each other.
 constexpr int kMostFailedEpochs = 2;
+// An epoch that lasted longer has nothing to do with the failure of the one before.
+constexpr Duration kLongEpoch = std::chrono::minutes(5);
 
 struct MembershipOptions {
   int num_proc = 1;                  // that the first epoch waits for
@@ -202,8 +204,9 @@ class Membership {
   void begin();
   // The processes of the last epoch have arrived, as far as they are there. May end the job.
   void leave_out_unreachable_host(TimePoint now);
-  // The host that was reported most as unreachable, and the one with which it has most reports in common. Of equal ones
-  // the last in the list of hosts.
+  // The host that most others report as unreachable, and the one with which it has most reports in common. Ranks also
+  // report what they were told by others, so two hosts that report each other go before. Of equal ones the last in the
+  // list of hosts.
   std::pair<std::string, std::string> hosts_apart() const;
   bool can_begin_without(const std::string& host) const;
   void forget_failed_epochs() {
@@ -260,8 +263,9 @@ class Membership {
   bool has_left_early_ = false;  // a process that had the state, which it has saved
   int first_tries_ = 0;          // before the first epoch: processes started until the first failure; 0: none failed
   std::string last_failure_;
+  TimePoint began_{};      // the last epoch
   int failed_epochs_ = 0;  // in succession, after which all their processes came back
-  std::vector<std::pair<std::string, std::string>> unreachable_;  // reported then: from this host, that one
+  std::vector<std::pair<std::string, std::string>> unreachable_;  // reported then, each once: from this host, that one
   std::string epoch_failure_;                                     // the last failure in the last epoch that has begun
   std::map<int, Process> processes_;                              // that live
   std::map<std::string, Host> hosts_;

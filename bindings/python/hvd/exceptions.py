@@ -15,6 +15,10 @@ class RankFailedError(RuntimeError):
         self.rank = rank
 
 
+class RankLostError(RankFailedError):
+    """A rank's process died, or where it ran was lost."""
+
+
 class HorovodInternalError(RuntimeError):
     """An operation failed: a rank was lost, ranks disagreed about it, a deadline passed, or the runtime was shut down.
 

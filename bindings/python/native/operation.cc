@@ -229,7 +229,12 @@ std::unique_ptr<Work> Work::prepare(const OperationSpec& spec, py::handle inputs
 
 void Work::start() {
   refuse_in_forked_child();
-  check(hvd_start(work_));
+  hvd_status status = HVD_OK;
+  {
+    GilRelease released;
+    status = hvd_start(work_);
+  }
+  check(status);
 }
 
 void Work::start_and_wait() {

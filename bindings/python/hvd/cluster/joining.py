@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hvd import basics, failure, rendezvous
-from hvd.exceptions import RankFailedError
+from hvd.exceptions import RankFailedError, RankLostError
 from hvd.outcome import Failure, Outcome, first_to_fail, raise_failure
 
 
@@ -109,7 +109,7 @@ def results(outcomes: Mapping[int, Outcome], size: int, lost: Mapping[int, str] 
     own = {rank: found for rank, found in failures.items() if not found.is_consequence}
     if lost and not own:
         rank = min(lost)
-        raise RankFailedError(f"rank {rank} of {size} {lost[rank]}", rank)
+        raise RankLostError(f"rank {rank} of {size} {lost[rank]}", rank)
     if failures:
         rank = next(iter(own)) if own else first_to_fail(failures.items())
         raise_failure(failures[rank], f"rank {rank} of {size}", rank)

@@ -26,7 +26,7 @@ from typing import Any, Literal
 import cloudpickle
 
 from hvd import basics, failure
-from hvd.exceptions import RankFailedError
+from hvd.exceptions import RankLostError
 from hvd.outcome import Outcome
 from hvd.spark import blocks, channel, engine, feeding, feeds, output, run_function
 
@@ -177,7 +177,7 @@ class Cluster:
         task = RoleTask(self._call, self._roles, env, console.reporting, coordinator.address, coordinator.key)
         try:
             return run_function.run_stage(self._spark, task, self._roles.tasks, console, self._timeout_s)
-        except RankFailedError as error:
+        except RankLostError as error:
             if self._attempt == self._restarts:
                 raise
             print(f"hvd.spark.cluster: all roles are started again, because {error}", file=sys.stderr)
@@ -379,10 +379,10 @@ def _in_a_process(call: bytes, env: Mapping[str, str], name: str) -> Outcome:
         code = process.wait()
     try:
         if not data:
-            raise RankFailedError(
+            raise RankLostError(
                 f"the process of {name} died ({f'signal {-code}' if code < 0 else f'exit code {code}'})"
             )
-    except RankFailedError as error:
+    except RankLostError as error:
         return Outcome.of_failure(error)
     outcome: Outcome = pickle.loads(data)
     return outcome

@@ -13,7 +13,7 @@ from typing import Any, TextIO, TypeVar
 import cloudpickle
 
 from hvd import cluster
-from hvd.exceptions import InitError, RankFailedError
+from hvd.exceptions import InitError, RankFailedError, RankLostError
 from hvd.outcome import Outcome
 from hvd.spark import engine, feeding, output
 
@@ -141,7 +141,7 @@ def run_stage(
         is_own = any(one.failure is not None and not one.failure.is_consequence for one in outcomes.values())
         if "ExecutorLostFailure" in str(error) and not is_own:
             # Its ranks' processes may live on for seconds; those that Spark kills now are not to blame.
-            raise RankFailedError(f"an executor with ranks was lost: {error}") from None
+            raise RankLostError(f"an executor with ranks was lost: {error}") from None
         if console is not None:
             lost = {rank: f"({where}) was lost: {error}" for rank, where in console.lost()[:1]}
         watch.raise_if_late()

@@ -34,19 +34,35 @@ PutBack = Callable[[], None]
 
 
 class _CollectingReducers(threading.local):
-    """Those that have collected gradients in this thread's backward pass. All of them hand over together: two reducers
-    of one pass that waited one after the other could wait for another rank that does it the other way round."""
+    """Those that have collected gradients in this thread's backward passes. All of one pass hand over together: two
+    that waited one after the other could wait for another rank that does it the other way round."""
 
     def __init__(self) -> None:
-        self.reducers: dict[GradientReducer, None] = {}
+        self._passes: weakref.WeakKeyDictionary[GradientReducer, int] = weakref.WeakKeyDictionary()
+
+    def add(self, reducer: GradientReducer) -> None:
+        self._passes[reducer] = torch._C._current_graph_task_id()
+
+    def remove(self, reducer: GradientReducer) -> None:
+        self._passes.pop(reducer, None)
 
     def hand_over(self, waiting: GradientReducer) -> None:
-        """Submits what has been collected, by `waiting` on any thread, and returns when it has ended."""
-        reducers, self.reducers = {**self.reducers, waiting: None}, {}
-        taken = [(reducer, *collected) for reducer in reducers for collected in reducer.take_collected()]
-        calls = [call for _, call, _ in taken]
-        in_one_set = len({reducer.process_set for reducer, _, _ in taken}) == 1
-        works = _native.run_all(calls) if in_one_set else [_native.submit(*call) for call in calls]
+        """Submits what has been collected in the present pass, and by `waiting` on any thread, and returns when it has
+        ended. If it cannot be submitted, none of them has anything any more."""
+        present = torch._C._current_graph_task_id()
+        reducers = [one for one, number in self._passes.items() if number == present and one is not waiting]
+        reducers.append(waiting)
+        for reducer in reducers:
+            self.remove(reducer)
+        try:
+            taken = [(reducer, *collected) for reducer in reducers for collected in reducer.take_collected()]
+            calls = [call for _, call, _ in taken]
+            in_one_set = len({reducer.process_set for reducer, _, _ in taken}) == 1
+            works = _native.run_all(calls) if in_one_set else [_native.submit(*call) for call in calls]
+        except BaseException:
+            for reducer in reducers:
+                reducer.forget()
+            raise
         for (reducer, _, put_back), work in zip(taken, works):
             reducer.add_started(work, put_back)
 
@@ -145,6 +161,7 @@ class GradientReducer:
     def forget(self) -> None:
         """Begins anew, whatever has been done for the next step."""
         self._collected.clear()
+        _collecting.remove(self)
         self._started.clear()
         self._ready.clear()
         self._returned.clear()
@@ -228,15 +245,15 @@ class GradientReducer:
 
     def _submit(self, parameter: torch.nn.Parameter) -> None:
         if not self._ready:
-            self._collects = self._waits_in_backward and parameter.is_cpu and _computes_on_all_cores()
+            self._collects = self._waits_in_backward and _computes_on_all_cores()
         self._ready.add(parameter)
         group = self._groups.get(parameter, (parameter,))
         if not all(member in self._ready or not member.requires_grad for member in group):
             return
         ready = [member for member in group if member in self._ready]
-        if self._collects:
+        if self._collects and all(member.is_cpu for member in ready):
             self._collected.append(ready)
-            _collecting.reducers[self] = None
+            _collecting.add(self)
         else:
             for call, put_back in self._calls(ready):
                 self.add_started(_native.submit(*call), put_back)
