@@ -319,7 +319,11 @@ struct Acceptor::State {
     PendingConnection& pending = found->second;
     const auto count = pending.socket.receive_some(std::span(pending.proof).subspan(pending.received));
     if (!count) {
-      drop(found, "it closed before it proved itself");
+      if (pending.received == 0) {  // a process that was ended while it connected, or a health check
+        pending_connections.erase(found);
+      } else {
+        drop(found, "it closed before it proved itself");
+      }
       return std::nullopt;
     }
     pending.received += *count;
