@@ -537,19 +537,22 @@ def test_a_stopped_rank_is_ended_too(run):
     assert "rank 1 had to be ended with SIGTERM" in done.stderr
 
 
-def test_grandchildren_and_daemons_are_ended(run):
+def test_grandchildren_and_daemons_are_ended(run, tmp_path):
     code = """
 import os, subprocess, sys, time
 child = subprocess.Popen(["sleep", "600"])
 daemon = subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 600 & echo $!; wait"], start_new_session=True,
                           stdout=subprocess.PIPE)
 inner = int(daemon.stdout.readline())
-print(child.pid, daemon.pid, inner)
+print(child.pid, daemon.pid, inner, flush=True)
+open(os.path.join(sys.argv[1], os.environ["HVD_RANK"]), "w").close()
+while len(os.listdir(sys.argv[1])) < 2:
+    time.sleep(0.01)
 if os.environ["HVD_RANK"] == "0":
     sys.exit(1)
 time.sleep(600)
 """
-    done = run("-np", 2, "--grace", 0.2, *python(code))
+    done = run("-np", 2, "--grace", 0.2, *python(code), tmp_path)
     assert done.returncode == 1
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) == 6
