@@ -16,6 +16,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [SUPPORT, os.environ.get
 # Programs that tests start share few CPUs; with a thread for each CPU in every rank they spin for one another.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+LONG_TEST_LIMIT_S = 7200
 BEGAN = pytest.StashKey[float]()
 NETLAB = pathlib.Path(__file__).parent / "support/netlab.sh"
 
@@ -29,6 +30,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_collection_modifyitems(items):
     """Where pytest-xdist runs tests side by side, those that share a fixture of their module share a worker as well."""
     for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.timeout(LONG_TEST_LIMIT_S))
         fixtures = [definition for found in item._fixtureinfo.name2fixturedefs.values() for definition in found]
         grouped = any(item.get_closest_marker(name) for name in ("xdist_group", "ranks"))
         if not grouped and any(fixture.scope == "module" for fixture in fixtures):

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from launching import run_job
 
 DEFAULT_RANKS = (1, 2, 4)
-JOB_LIMIT_S = 1800
+JOB_LIMIT_S = 1200
 TEST_LIMIT_S = 240  # of one test in a job; what TensorFlow traces takes a minute on a busy machine
 RUNS = pytest.StashKey[dict]()
 
@@ -113,6 +113,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if (ranks := number_of_ranks(item)) is not None:
                 item.add_marker(pytest.mark.xdist_group(name=f"np{ranks}"))
+                item.add_marker(pytest.mark.timeout(JOB_LIMIT_S + 60))  # the first runs the job of all
                 # How TensorFlow and JAX run an operation has nothing to do with the number of ranks; importing the one
                 # takes longer than the tests, as does what the other compiles.
                 if ranks == 4 and item.path.name.startswith(("test_tensorflow", "test_jax")):

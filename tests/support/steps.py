@@ -3,13 +3,16 @@
 A step is a command with a name. It starts when the steps that it needs have succeeded; at most two run at once, and
 only one of them may be one that keeps all CPUs busy; what measures runs alone. What each wrote stays in
 RESULTS/NAME.log, how it ended and what it took in RESULTS/steps.json, for summary.py. A step that fails does not stop
-those that do not need it.
+those that do not need it. One that takes longer than its limit is aborted, and Python programs write down where they
+are.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -19,6 +22,8 @@ from pathlib import Path
 from summary import minutes
 
 TICK_S = 15
+STEP_LIMIT_S = 45 * 60
+ABORT_S = 5  # for what an aborted step writes
 LINES_OF_A_FAILURE = 100
 
 
@@ -36,6 +41,7 @@ class Step:
     needs: list[str] = field(default_factory=list)
     busy: bool = False  # keeps all CPUs busy by itself
     alone: bool = False  # nothing may run beside it
+    limit_s: float = STEP_LIMIT_S
     ninja_log: Path | None = None  # of a build: what it compiled and linked stands there
     environment: dict[str, str] = field(default_factory=dict)
 
@@ -82,6 +88,28 @@ def made_since(before: dict[Made, float], after: dict[Made, float]) -> tuple[flo
     return compiling, sum(new.values()) - compiling
 
 
+def abort(pid: int, log: Path) -> None:
+    """Ends a process and its descendants, which get SIGABRT: Python's faulthandler writes where each thread is."""
+    with contextlib.suppress(OSError), log.open("ab") as file:
+        file.write(b"The step has reached its limit of time and is aborted.\n")
+    processes = descendants(pid)
+    for number in (signal.SIGABRT, signal.SIGKILL):
+        for each in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, number)
+        time.sleep(ABORT_S)
+
+
+def descendants(pid: int) -> list[int]:
+    """This process and those below it."""
+    try:
+        tasks = Path(f"/proc/{pid}/task").glob("*/children")
+        children = [int(child) for task in tasks for child in task.read_text().split()]
+    except OSError:  # it has ended
+        return []
+    return [pid, *(each for child in children for each in descendants(child))]
+
+
 class Run:
     def __init__(self, results: Path, say=print) -> None:
         self.results = results
@@ -98,11 +126,14 @@ class Run:
         before = read_ninja_log(step.ninja_log)
         command = [word.replace("{junit}", str(self.results / f"{step.name}.xml")) for word in step.command]
         environment = {**os.environ, **step.environment}
-        with self.log(step).open("wb") as log:
+        with self.log(step).open("ab") as log:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment
             )
+            limit = threading.Timer(step.limit_s, abort, (process.pid, self.log(step)))
+            limit.start()
             _, status, usage = os.wait4(process.pid, 0)
+            limit.cancel()
         process.returncode = os.waitstatus_to_exitcode(status)
         step.code = process.returncode
         step.wall_s = time.monotonic() - step.began

@@ -1,6 +1,7 @@
 """The steps of a test run: which of them start when, and what a run comes to."""
 
 import json
+import subprocess
 import sys
 
 import pytest
@@ -67,6 +68,18 @@ def test_what_a_run_comes_to(steps, last, tmp_path, capsys):
     code = summary.report(tmp_path)
     assert capsys.readouterr().out.splitlines()[-1] == last
     assert code == (0 if ", 0 failed" in last else 1)
+
+
+def test_a_step_that_reaches_its_limit_is_aborted(tmp_path, capsys):
+    program = "import faulthandler, subprocess, sys; faulthandler.enable(); subprocess.run(['sleep', sys.argv[1]])"
+    waiting = step("waiting", command=[sys.executable, "-c", program, "1234.5"])
+    waiting.limit_s = 1
+    run([waiting, step("next")], tmp_path)
+    told = (tmp_path / "waiting.log").read_text()
+    assert "The step has reached its limit of time and is aborted." in told and "Fatal Python error: Aborted" in told
+    assert subprocess.run(["pgrep", "-f", "sleep 1234[.]5"]).returncode == 1
+    summary.report(tmp_path)
+    assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
 
 
 @pytest.mark.parametrize("what, last", [("", "2 passed, 0 failed"), ("<failure/>", "1 passed, 1 failed")])

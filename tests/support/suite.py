@@ -32,6 +32,7 @@ SEARCHES = f"{LONGEST_SEARCH}|^core_control:However messages|^ops_choice:the mod
 FUZZED = sorted(path.name.removesuffix("_fuzzer.cc") for path in (ROOT / "tests/fuzz").glob("*_fuzzer.cc"))
 OTHER_VERSIONS = (("TensorFlow", "2.13.1"), ("TensorFlow", "2.18.1"), ("JAX", "0.6.2"))
 BENCHMARKS = ("collectives", "control_plane", "reduction")
+LONG_STEP_LIMIT_S = 4 * 3600
 
 
 def build(preset: str, title: str, target: str | None = None) -> Step:
@@ -126,7 +127,7 @@ def tagged_cpp_tests(name: str, title: str, tag: str) -> Step:
 
 def long_steps() -> list[Step]:
     benchmarks = ("build-benchmarks",)  # whose own tests are long
-    return [
+    steps = [
         build("release", "building the benchmarks", target="benchmarks"),
         tagged_cpp_tests("cpp-long", "long C++ tests", "[.long]"),
         tagged_cpp_tests("cpp-timed", "timed C++ tests", "[timed]"),
@@ -153,6 +154,9 @@ def long_steps() -> list[Step]:
             for name in BENCHMARKS
         ],
     ]
+    for step in steps:
+        step.limit_s = LONG_STEP_LIMIT_S
+    return steps
 
 
 def only_steps(pattern: str) -> list[Step]:
