@@ -2,12 +2,13 @@
 
 An actor on each node keeps a place, where hvdrun starts ranks (`hvd.cluster.Place`); hvdrun runs in the driver. So
 membership, `hvd.elastic`, `hvd top` and the report of failures are those of any elastic job. A node whose actor dies is
-a lost host, until a new actor runs there.
+a lost host, until a new actor runs there. Where room for more ranks becomes free, another actor keeps another place.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -128,9 +129,10 @@ class Keeper:
 
 
 @dataclass
-class _Node:
-    """One with an actor."""
+class _Kept:
+    """A place, and the actor that keeps it."""
 
+    identity: str  # Ray's, of the node
     place: PlaceAddress  # without an address as long as the agent does not listen
     actor: Any
     listens: Any  # ObjectRef of the address
@@ -150,53 +152,56 @@ class Nodes:
         self._discovery = discovery
         self._start_timeout_s = start_timeout_s
         self._free_by_node = _ray_free_by_node()
-        self._nodes: dict[str, _Node] = {}  # by Ray's id
+        self._kept: list[_Kept] = []
         self._not_before: dict[str, float] = {}
         self._seen: dict[str, tuple[int, float]] = {}  # free slots of a node that is partly taken, and since when
         self._warned: set[str] = set()
 
     def addresses(self) -> Sequence[PlaceAddress]:
         alive = {node["NodeID"]: node for node in ray.nodes() if node["alive"]}
-        for identity, node in list(self._nodes.items()):
+        for kept in list(self._kept):
             try:
-                if not node.place.address and _is_ready(node.listens):
-                    node.place = PlaceAddress(node.place.name, ray.get(node.listens), node.place.slots)
-                is_over = identity not in alive or _is_ready(node.ends) or self._is_late(node)
+                if not kept.place.address and _is_ready(kept.listens):
+                    kept.place = PlaceAddress(kept.place.name, ray.get(kept.listens), kept.place.slots)
+                is_over = kept.identity not in alive or _is_ready(kept.ends) or self._is_late(kept)
             except RayError as error:
                 is_over = True
-                self._warn(f"{node.place.name} is not used for ranks: {str(error).splitlines()[-1]}")
+                self._warn(f"{kept.place.name} is not used for ranks: {str(error).splitlines()[-1]}")
             if is_over:
-                self._not_before[identity] = time.monotonic() + _RESTART_S
-                self._drop(identity)
+                self._not_before[kept.identity] = time.monotonic() + _RESTART_S
+                self._drop(kept)
         room = {identity: placement.fitting(node["Resources"], self._worker) for identity, node in alive.items()}
         if self._discovery is not None:
             slots = self._discovery.find_available_hosts_and_slots()
             room = {each: min(room[each], slots.get(alive[each]["NodeManagerAddress"], 0)) for each in room}
         self._use_more(alive, room)
         # Where there is no room any more the actor stays: the job leaves such a host, and does not lose it.
-        listening = [node.place for each, node in self._nodes.items() if node.place.address and room[each]]
+        listening = [kept.place for kept in self._kept if kept.place.address and room[kept.identity]]
         return sorted(listening, key=lambda place: place.name)
 
-    def _is_late(self, node: _Node) -> bool:
+    def _is_late(self, kept: _Kept) -> bool:
         """Whether its actor has not started in time: other work may have taken the room that it was to have."""
-        if node.place.address or time.monotonic() < node.since + self._start_timeout_s:
+        if kept.place.address or time.monotonic() < kept.since + self._start_timeout_s:
             return False
-        self._warn(f"{node.place.name}: no actor within {self._start_timeout_s:g} s (placement_group_timeout_s)")
+        self._warn(f"{kept.place.name}: no actor within {self._start_timeout_s:g} s (placement_group_timeout_s)")
         return True
 
     def _use_more(self, alive: Mapping[str, Mapping[str, Any]], room: Mapping[str, int]) -> None:
         free = self._free_by_node()
         for identity, node in alive.items():
-            used = sum(each.place.slots for each in self._nodes.values())
-            wanted = room[identity] if self._most is None else min(room[identity], self._most - used)
-            if identity in self._nodes or wanted < 1 or time.monotonic() < self._not_before.get(identity, 0):
+            own = [kept.place for kept in self._kept if kept.identity == identity]
+            wanted = room[identity] - sum(place.slots for place in own)
+            if self._most is not None:
+                wanted = min(wanted, self._most - sum(kept.place.slots for kept in self._kept))
+            is_starting = not all(place.address for place in own)  # and its room may still count as free
+            if wanted < 1 or is_starting or time.monotonic() < self._not_before.get(identity, 0):
                 continue
             slots = min(wanted, placement.fitting(free.get(identity, {}), self._worker))
             if slots < wanted and not self._has_settled(identity, slots):
                 continue
             if slots:
-                self._nodes[identity] = self._start(identity, _name(identity, node), slots)
-            else:
+                self._kept.append(self._start(identity, _unused(_name(identity, node), own), slots))
+            elif not own:
                 self._warn(
                     f"waits for room on {_name(identity, node)}: {placement.amounts(free.get(identity, {}))} of "
                     f"{placement.amounts(node['Resources'])} are free, and a rank needs "
@@ -210,7 +215,7 @@ class Nodes:
             self._seen[identity] = (slots, now)
         return seen == slots and now >= since + _SETTLE_S
 
-    def _start(self, identity: str, name: str, slots: int) -> _Node:
+    def _start(self, identity: str, name: str, slots: int) -> _Kept:
         amounts = {name: amount * slots for name, amount in self._worker.items()}
         options = ray.remote(Keeper).options(
             num_cpus=amounts["CPU"],
@@ -219,29 +224,29 @@ class Nodes:
             scheduling_strategy=NodeAffinitySchedulingStrategy(identity, soft=False),
         )
         actor: Any = options.remote(self._ticket)
-        return _Node(
-            PlaceAddress(name, "", slots), actor, actor.address.remote(), actor.wait.remote(), time.monotonic()
-        )
+        place = PlaceAddress(name, "", slots)
+        return _Kept(identity, place, actor, actor.address.remote(), actor.wait.remote(), time.monotonic())
 
     def ends(self) -> Iterable[Mapping[str, bytes]]:
-        answers = [node.actor.ends.remote() for node in self._nodes.values() if node.place.address]
+        answers = [kept.actor.ends.remote() for kept in self._kept if kept.place.address]
         ready, _ = ray.wait(answers, num_returns=len(answers), timeout=_END_S) if answers else ([], [])
         return _there(ready)
 
     def close(self) -> None:
-        closed = [node.actor.close.remote() for node in self._nodes.values()]
+        closed = [kept.actor.close.remote() for kept in self._kept]
         if closed:
             ray.wait(closed, num_returns=len(closed), timeout=_END_S)
-        for identity in list(self._nodes):
-            self._drop(identity)
+        for kept in list(self._kept):
+            self._drop(kept)
 
     def _warn(self, text: str) -> None:
         if text not in self._warned:
             self._warned.add(text)
             print(f"hvd.ray: {text}", file=sys.stderr, flush=True)
 
-    def _drop(self, identity: str) -> None:
-        ray.kill(self._nodes.pop(identity).actor)
+    def _drop(self, kept: _Kept) -> None:
+        self._kept.remove(kept)
+        ray.kill(kept.actor)
 
 
 def _ray_free_by_node() -> Callable[[], Mapping[str, Mapping[str, float]]]:
@@ -259,6 +264,13 @@ def _ray_free_by_node() -> Callable[[], Mapping[str, Mapping[str, float]]]:
 
 def _name(identity: str, node: Mapping[str, Any]) -> str:
     return f"{node['NodeManagerAddress']}-{identity[:6]}"  # several nodes may share an address
+
+
+def _unused(name: str, places: Sequence[PlaceAddress]) -> str:
+    """The name for one more place of a node with these."""
+    used = {place.name for place in places}
+    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
+    return next(each for each in names if each not in used)
 
 
 def _is_ready(answer: Any) -> bool:
