@@ -139,6 +139,7 @@ bool HeldShard::arrives() {
     }
   } catch (const Error& error) {
     log_.error("shard " + std::to_string(number()) + " is lost in its move: " + error.what());
+    role_ = Role::none;
     return false;
   }
   role_ = Role::primary;

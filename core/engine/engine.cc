@@ -155,11 +155,16 @@ bool Engine::run(Operation& operation) {
   return run_directly(operation, [](const Operation& same) { return same.memory.tensors.front(); });
 }
 
+// Null unless the locked schedule waits for exactly this, and nothing else is to be done before.
+DirectCall* Engine::direct_for(auto& asked) {
+  if (ended_ || schedule_.has_begun() || !queue_.empty() || parts().timeline.active()) return nullptr;
+  return schedule_.direct_for(asked);
+}
+
 bool Engine::run_directly(auto& asked, const auto& memory_of) {
   if (!driver_.try_lock()) return false;
   const MutexLock driver(driver_, std::adopt_lock);
-  if (ended_ || schedule_.has_begun() || !queue_.empty() || parts().timeline.active()) return false;
-  DirectCall* const direct = schedule_.direct_for(asked);
+  DirectCall* const direct = direct_for(asked);
   if (direct == nullptr) return false;
   const DefaultFloatingPoint floating_point;
   bool performed = false;
@@ -178,8 +183,7 @@ bool Engine::run_directly(auto& asked, const auto& memory_of) {
 bool Engine::begin(Operation& operation) {
   if (!driver_.try_lock()) return false;
   const MutexLock driver(driver_, std::adopt_lock);
-  if (ended_ || schedule_.has_begun() || !queue_.empty() || parts().timeline.active()) return false;
-  DirectCall* const direct = schedule_.direct_for(operation);
+  DirectCall* const direct = direct_for(operation);
   if (direct == nullptr) return false;
   const DefaultFloatingPoint floating_point;
   bool begun = false;

@@ -71,6 +71,7 @@ class Engine {
   const EngineParts& parts() const NO_THREAD_SAFETY_ANALYSIS { return context_.parts; }
   OperationRecorder& recorder() NO_THREAD_SAFETY_ANALYSIS { return context_.recorder; }
 
+  DirectCall* direct_for(auto& asked) REQUIRES(driver_);
   bool run_directly(auto& asked, const auto& memory_of) NO_THREAD_SAFETY_ANALYSIS;
   void run_thread();
   bool drive(const auto& body) REQUIRES(driver_) NO_THREAD_SAFETY_ANALYSIS;

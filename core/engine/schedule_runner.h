@@ -49,7 +49,7 @@ class ScheduleRunner {
   bool perform_directly(DirectCall& direct, const TensorMemory& memory, std::exception_ptr& failure);
 
   // Begins it for this operation, so that no other rank waits for this one. False, without effect: not possible. Until
-  // finish() nothing else is done with the schedule.
+  // finish() no other stage is performed.
   bool begin(DirectCall& direct, Operation& operation);
   bool has_begun() const { return begun_ != nullptr; }
   // Ends what has begun, if anything: then the operation is done or, if it was declined, pending.

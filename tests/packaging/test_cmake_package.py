@@ -66,6 +66,7 @@ def test_the_package_holds_exactly_what_users_need(installed):
         "hvd_plugin.h",
         "hvd_ps.h",
         *(f"hvd/{name}.hpp" for name in ("allocator", "element", "error", "future", "prepared", "ps", "tensor")),
+        "hvd/work.hpp",
     }
     configs = {"hvdConfig.cmake", "hvdConfigVersion.cmake", "hvdTargets.cmake", "hvdTargets-release.cmake"}
     assert files == {

@@ -15,7 +15,7 @@ from hvd.keras import gradients
 from hvd.keras.backend import Backend
 from hvd.keras.framework import native
 from hvd.process_set import ProcessSet
-from hvd.torch.collectives import delivered_group, start_grouped_allreduce
+from hvd.torch.collectives import delivered_group, grouped_allreduce_call
 from hvd.torch.tensors import wait_for
 
 Tensors = list[Optional[torch.Tensor]]
@@ -63,13 +63,13 @@ class GradientReducer(gradients.GradientReducer):
     def _start(self, name: str, members: Sequence[torch.Tensor]) -> _Started:
         compressed = [self.compression.compress(_dense(gradient)) for gradient in members]
         tensors = [tensor for tensor, _ in compressed]
-        work, received = start_grouped_allreduce(tensors, False, name, self.op, *self.factors, self.process_set)
+        call, received = grouped_allreduce_call(tensors, False, name, self.op, *self.factors, self.process_set)
 
         def finish() -> list[torch.Tensor]:
             results = delivered_group(received, tensors, False)
             return [self.compression.decompress(r, context) for r, (_, context) in zip(results, compressed)]
 
-        return work, finish
+        return _native.submit(*call), finish
 
 
 _Started = tuple[_native.Work, Callable[[], list[torch.Tensor]]]

@@ -32,7 +32,7 @@ from hvd.process_set import ProcessSet, global_process_set, require_registered
 from hvd.reduce_op import Average, Sum
 from hvd.tensorflow.compression import Compression, Compressor
 from hvd.tensorflow.dtypes import received, require_reducible, to_send
-from hvd.tensorflow.errors import refuse_in_xla, translation
+from hvd.tensorflow.errors import refuse_in_xla, reraise
 from hvd.tensorflow.library import ops
 from hvd.tensorflow.naming import in_loop, wire_name
 
@@ -103,7 +103,7 @@ def run(collective: str, *inputs: Any, unforeseen: Any = None, **attributes: Any
     try:
         return op(*inputs, waits=1, **attributes)
     except tf.errors.OpError as error:
-        raise translation(error) from None
+        reraise(error)
 
 
 def reduce_tensors(

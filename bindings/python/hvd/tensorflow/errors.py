@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 import tensorflow as tf
 
@@ -26,20 +27,20 @@ def is_ours(error: tf.errors.OpError) -> bool:
     return isinstance(error, tf.errors.UnknownError) and _MARK in str(error.message)
 
 
-def translation(error: tf.errors.OpError) -> tf.errors.OpError:
-    """A JobBrokenError for what breaks the job; other errors as they are."""
+def reraise(error: tf.errors.OpError) -> NoReturn:
+    """Raises a JobBrokenError for what breaks the job; other errors as they are."""
     if isinstance(error, HorovodInternalError) or not is_ours(error):
-        return error
-    return JobBrokenError(error.node_def, error.op, error.message)
+        raise error
+    raise JobBrokenError(error.node_def, error.op, error.message) from None
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raises the translation() of what is raised within."""
+    """What is raised within is raised as by reraise()."""
     try:
         yield
     except tf.errors.OpError as error:
-        raise translation(error) from None
+        reraise(error)
 
 
 def refuse_in_xla(what: str) -> None:

@@ -11,7 +11,7 @@ import torch
 from hvd import _native
 from hvd.process_set import ProcessSet
 from hvd.reduce_op import Adasum
-from hvd.torch.collectives import start_allreduce
+from hvd.torch.collectives import allreduce_call
 from hvd.torch.compression import Compressor
 from hvd.torch.subclassed import Behaviour, subclassed
 from hvd.torch.tensors import delivered, wait_for
@@ -99,5 +99,5 @@ class AdasumOptimizer(Behaviour):
     ) -> tuple[_native.Work, torch.Tensor, torch.Tensor, Any]:
         sent, context = self._compression.compress(difference)
         name = f"{self._prefix}.{self._parameter_names.setdefault(parameter, f'added.{number}')}"
-        work, received = start_allreduce(sent, True, name, Adasum, 1.0, 1.0, self._process_set)
-        return work, received, sent, context
+        call, received = allreduce_call(sent, True, name, Adasum, 1.0, 1.0, self._process_set)
+        return _native.submit(*call), received, sent, context

@@ -106,20 +106,6 @@ def allreduce_call(
     )
 
 
-def start_allreduce(
-    tensor: torch.Tensor,
-    in_place: bool,
-    name: str | None,
-    op: int,
-    prescale_factor: float,
-    postscale_factor: float,
-    process_set: ProcessSet,
-) -> tuple[_native.Work, torch.Tensor]:
-    """The operation, and the tensor that will hold its result."""
-    call, output = allreduce_call(tensor, in_place, name, op, prescale_factor, postscale_factor, process_set)
-    return _native.submit(*call), output
-
-
 def run_allreduce(
     tensor: torch.Tensor,
     in_place: bool,
@@ -129,8 +115,8 @@ def run_allreduce(
     postscale_factor: float,
     process_set: ProcessSet,
 ) -> torch.Tensor:
-    """As start_allreduce, and waits: on this thread where that is possible, without handing anything over."""
-    # Prepared here as it is there: one more call of Python is a twentieth of a small operation.
+    """Performs it: on this thread where that is possible, without handing anything over."""
+    # As allreduce_call: one more call of Python is a twentieth of a small operation.
     call, output = _prepare(
         _native.ALLREDUCE, "allreduce", name, tensor, in_place, process_set, op, 0, prescale_factor, postscale_factor
     )
@@ -176,20 +162,6 @@ def perform(call: Call, name: str | None) -> None:
         wait_for(_native.submit(*call))
 
 
-def start_grouped_allreduce(
-    tensors: Sequence[torch.Tensor],
-    in_place: bool,
-    name: str | None,
-    op: int,
-    prescale_factor: float,
-    postscale_factor: float,
-    process_set: ProcessSet,
-) -> tuple[_native.Work, list[torch.Tensor]]:
-    """As start_allreduce, for several tensors that become ready as one."""
-    call, outputs = grouped_allreduce_call(tensors, in_place, name, op, prescale_factor, postscale_factor, process_set)
-    return _native.submit(*call), outputs
-
-
 _Described = tuple[list[torch.Tensor], list[int], tuple[Description, ...]]  # to send, their addresses, descriptions
 
 
@@ -229,7 +201,7 @@ def run_grouped_allreduce(
     postscale_factor: float,
     process_set: ProcessSet,
 ) -> list[torch.Tensor]:
-    """As start_grouped_allreduce, and waits: see perform()."""
+    """As run_allreduce, for several tensors."""
     factors = prescale_factor, postscale_factor
     call, outputs = grouped_allreduce_call(tensors, in_place, name, op, *factors, process_set)
     perform(call, name)
@@ -274,8 +246,8 @@ def allreduce_async(
 ) -> int:
     """Starts an allreduce into a new tensor. Arguments as for `allreduce`; returns a handle."""
     op = resolve_op(op, average)
-    work, output = start_allreduce(tensor, False, name, op, prescale_factor, postscale_factor, process_set)
-    return register(work, wait_for, _delivering(output, tensor, False))
+    call, output = allreduce_call(tensor, False, name, op, prescale_factor, postscale_factor, process_set)
+    return register(_native.submit(*call), wait_for, _delivering(output, tensor, False))
 
 
 def allreduce_async_(
@@ -289,8 +261,8 @@ def allreduce_async_(
 ) -> int:
     """Starts an allreduce in place. Arguments as for `allreduce`; returns a handle."""
     op = resolve_op(op, average)
-    work, output = start_allreduce(tensor, True, name, op, prescale_factor, postscale_factor, process_set)
-    return register(work, wait_for, _delivering(output, tensor, True))
+    call, output = allreduce_call(tensor, True, name, op, prescale_factor, postscale_factor, process_set)
+    return register(_native.submit(*call), wait_for, _delivering(output, tensor, True))
 
 
 def allreduce_(
@@ -321,8 +293,8 @@ def grouped_allreduce_async(
 ) -> int:
     """Starts an allreduce of several tensors into new ones. Arguments as for `grouped_allreduce`; returns a handle."""
     op = resolve_op(op, average)
-    work, outputs = start_grouped_allreduce(tensors, False, name, op, prescale_factor, postscale_factor, process_set)
-    return register(work, wait_for, lambda _: delivered_group(outputs, tensors, False))
+    call, outputs = grouped_allreduce_call(tensors, False, name, op, prescale_factor, postscale_factor, process_set)
+    return register(_native.submit(*call), wait_for, lambda _: delivered_group(outputs, tensors, False))
 
 
 def grouped_allreduce_async_(
@@ -336,8 +308,8 @@ def grouped_allreduce_async_(
 ) -> int:
     """Starts an allreduce of several tensors in place. Arguments as for `grouped_allreduce`; returns a handle."""
     op = resolve_op(op, average)
-    work, outputs = start_grouped_allreduce(tensors, True, name, op, prescale_factor, postscale_factor, process_set)
-    return register(work, wait_for, lambda _: delivered_group(outputs, tensors, True))
+    call, outputs = grouped_allreduce_call(tensors, True, name, op, prescale_factor, postscale_factor, process_set)
+    return register(_native.submit(*call), wait_for, lambda _: delivered_group(outputs, tensors, True))
 
 
 def grouped_allreduce_(

@@ -8,9 +8,10 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
+from hvd import _native
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Average
-from hvd.torch.collectives import start_allreduce
+from hvd.torch.collectives import allreduce_call
 from hvd.torch.compression import Compression, Compressor
 from hvd.torch.works import GroupWork
 
@@ -45,7 +46,8 @@ def ddp_hook(
         gradients = bucket.buffer()
         sent, context = compression.compress(gradients)
         name = f"ddp{number}.{bucket.index()}"
-        work, _ = start_allreduce(sent, True, name, op, 1.0, 1.0, process_set)
+        call, _ = allreduce_call(sent, True, name, op, 1.0, 1.0, process_set)
+        work = _native.submit(*call)
 
         def put_back() -> None:
             if sent is not gradients:

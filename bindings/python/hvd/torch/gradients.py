@@ -109,7 +109,6 @@ class GradientReducer:
         self._groups = {parameter: group for group in groups for parameter in group}
         self._compression = compression
         self._arguments = (op, prescale_factor, postscale_factor, process_set)
-        self.process_set = process_set
         self._sparse_as_dense = sparse_as_dense
         # Whose gradients are sparse: the number of sparse dimensions; and those of them that travel as dense ones.
         self._sparse_dimensions: dict[torch.nn.Parameter, int] = {}
@@ -149,6 +148,10 @@ class GradientReducer:
     @property
     def parameters(self) -> Collection[torch.nn.Parameter]:
         return self._names.keys()
+
+    @property
+    def process_set(self) -> ProcessSet:
+        return self._arguments[3]
 
     @property
     def under_way(self) -> bool:
