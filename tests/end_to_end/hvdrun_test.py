@@ -913,7 +913,9 @@ def test_ctrl_c_reaches_every_rank_exactly_once(terminal):
 
 
 def test_ctrl_c_ends_a_python_program(terminal):
-    session = terminal("-np", 2, *python("import time; print('ready'); time.sleep(600)"))
+    # Short sleeps: Python does not notice a signal that comes right before one begins.
+    code = "import time; print('ready')\nwhile True: time.sleep(0.05)"
+    session = terminal("-np", 2, *python(code))
     session.read_until(r"(?s)ready.*ready")
     session.type("\x03")
     assert session.wait() == 130
