@@ -5,6 +5,7 @@
 #include <deque>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -395,12 +396,14 @@ ParameterClient::CallReference ParameterClient::State::submit_to_all(PsOp op, in
 
 void ParameterClient::State::wait_for(const CallReference& call, Deadline deadline, const char* what) {
   if (!run_until(deadline, [&] { return call->unanswered == 0; })) {
-    std::string missing;
+    std::set<int> missing;  // a server may have several links
     const CallerLock lock(mutex, callers);
     for (const auto& link : links) {
-      if (!link->is_idle()) missing += (missing.empty() ? "" : ", ") + std::to_string(link->server());
+      if (!link->is_idle()) missing.insert(link->server());
     }
-    throw Timeout(std::string(what) + ": no answer from parameter server " + missing);
+    std::string text;
+    for (const int server : missing) text += (text.empty() ? "" : ", ") + std::to_string(server);
+    throw Timeout(std::string(what) + ": no answer from parameter server " + text);
   }
   if (!call->status.ok()) throw Error(call->status);
 }
