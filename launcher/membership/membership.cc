@@ -376,8 +376,14 @@ std::vector<int> Membership::candidates() const {
   if (is_first()) {
     std::ranges::stable_sort(order, {}, [&](int number) { return hosts_.at(processes_.at(number).host).place; });
   }
-  std::stable_partition(order.begin(), order.end(), [&](int number) { return processes_.at(number).has_state; });
-  if (static_cast<int>(order.size()) > options_.max_np) order.resize(static_cast<std::size_t>(options_.max_np));
+  const auto others =
+      std::stable_partition(order.begin(), order.end(), [&](int number) { return processes_.at(number).has_state; });
+  const auto surplus = static_cast<std::ptrdiff_t>(order.size()) - options_.max_np;
+  if (surplus <= 0) return order;
+  if (state_is_leaving()) {  // one who leaves is enough to bring the state; the others make room for newcomers
+    order.erase(std::max(order.begin() + 1, others - surplus), others);
+  }
+  order.resize(std::min(order.size(), static_cast<std::size_t>(options_.max_np)));
   return order;
 }
 
@@ -407,7 +413,7 @@ bool Membership::all_hosts_are_preempted() const {
 }
 
 int Membership::starting_newcomers() const {
-  return running() && !ends_early_ ? std::clamp(options_.max_np - staying(), 0, starting()) : 0;
+  return running() && !ends_early_ ? std::clamp(places_for_newcomers(), 0, starting()) : 0;
 }
 
 int Membership::staying() const {
@@ -417,8 +423,13 @@ int Membership::staying() const {
   });
 }
 
+int Membership::places_for_newcomers() const {
+  const int stay = count([](const Process& process) { return process.place == Place::member && !process.leaves; });
+  return options_.max_np - stay - (state_is_leaving() ? 1 : 0);
+}
+
 bool Membership::newcomers_wait() const {
-  return running() && !announced_ && !finishing_ && !ends_early_ && staying() < options_.max_np &&
+  return running() && !announced_ && !finishing_ && !ends_early_ && places_for_newcomers() > 0 &&
          count([](const Process& process) { return process.place == Place::waiting && !process.leaves; }) > 0;
 }
 

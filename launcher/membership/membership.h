@@ -245,8 +245,9 @@ class Membership {
   int starting() const {
     return count([](const Process& process) { return process.place == Place::starting && !process.leaves; });
   }
-  int staying() const;          // of the running epoch
-  bool newcomers_wait() const;  // and can join, which has not been announced yet
+  int staying() const;               // of the running epoch
+  int places_for_newcomers() const;  // in the next epoch, if those stay who are not to leave
+  bool newcomers_wait() const;       // and can join, which has not been announced yet
   bool can_begin() const;
   bool is_first() const { return epoch_ == 0; }
   int fewest() const { return ends_early_ ? 1 : options_.min_np; }  // processes of an epoch

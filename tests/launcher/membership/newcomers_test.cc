@@ -63,4 +63,18 @@ TEST_CASE("membership: all ranks are to leave, one after the other") {
   CHECK(membership.running());
   CHECK(membership.epoch() == 2);
   CHECK(std::get<BeginEpoch>(membership.take_actions().back()).processes == std::vector{0, 1});
+
+  // Once others can come they are replaced: one of them brings the state.
+  membership.hosts_changed({{"a", 2}, {"b", 2}}, now);
+  for (const int process : {2, 3}) membership.process_arrived(process, now);
+  CHECK(std::get<AnnounceChange>(membership.take_actions().back()) == AnnounceChange{.epoch = 2, .adds = true});
+  for (const int process : {0, 1}) membership.process_arrived(process, now);
+  CHECK(std::get<BeginEpoch>(membership.take_actions().back()).processes == std::vector{0, 2});
+  for (const int process : {0, 2}) membership.process_synchronized(process, now);
+  const auto actions = membership.take_actions();
+  REQUIRE(actions.size() == 2);
+  CHECK(std::get<DismissProcess>(actions[0]) == DismissProcess{1});
+  CHECK(std::get<AnnounceChange>(actions[1]) == AnnounceChange{.epoch = 3, .adds = true, .removes = true});
+  for (const int process : {0, 2}) membership.process_arrived(process, now);
+  CHECK(std::get<BeginEpoch>(membership.take_actions().back()).processes == std::vector{2, 3});
 }
