@@ -3,17 +3,20 @@ turns. With one rank: beside the same steps without either.
 
     hvdrun -np 2 python tests/bench/training.py --pin
     hvdrun -np 2 python tests/bench/training.py --pin --neighbours 2
+    hvdrun -np 2 python tests/bench/training.py --limit --limit-barrier
     hvdrun -np 1 python tests/bench/training.py
 
     --pin           rank r on the r-th of the CPUs this process may use, round and round
     --neighbours N  so many processes that compute without a pause run beside, one on each CPU, round and round
+    --limit         also the same ranks without communication: no side can be faster
+    --limit-barrier also the same ranks with one barrier a step instead: what meeting alone costs
     --json FILE     write the results into this file too
     --rounds N      rounds, of which each times both sides once (default 15)
     --only TEXT     only the models whose title has it
 
 A round's time is that of its slowest rank; shown are medians and the best round, in steps a second, and the CPU time of
-a step. Afterwards the models of both sides must be equal but for rounding, and hvd's the same bits on all ranks. Times
-depend on what else runs: compare only within a run.
+a step. Afterwards the models of hvd and of what it is beside must be equal but for rounding, and hvd's the same bits on
+all ranks. Times depend on what else runs: compare only within a run.
 """
 
 from __future__ import annotations
@@ -27,12 +30,15 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 parser = argparse.ArgumentParser(description="training with hvd beside DistributedDataParallel over gloo")
 parser.add_argument("--pin", action="store_true", help="rank r on the r-th CPU")
 parser.add_argument("--neighbours", type=int, default=0, metavar="N", help="processes that compute beside")
+parser.add_argument("--limit", action="store_true", help="also without communication")
+parser.add_argument("--limit-barrier", action="store_true", help="also with one barrier a step instead")
 parser.add_argument("--json", metavar="FILE", help="write the results into this file too")
 parser.add_argument("--rounds", type=int, default=15, help="default: %(default)s")
 parser.add_argument("--only", default="", metavar="TEXT", help="only models whose title has it")
@@ -51,7 +57,6 @@ import hvd.torch as hvd_torch  # noqa: E402
 from beside_hvd import start_gloo  # noqa: E402
 
 ROUND_SECONDS = 0.15
-BATCH = 32
 
 
 def small_mlp() -> nn.Module:
@@ -67,16 +72,50 @@ def small_convolutional_network() -> nn.Module:
     )
 
 
-MODELS = {"MLP": small_mlp, "convolutional network": small_convolutional_network}
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+
+
+def convolutional_network() -> nn.Module:
+    return nn.Sequential(
+        *[nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)],
+        *[nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)],
+        *[nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()],
+        *[nn.Flatten(), nn.Linear(4096, 128), nn.ReLU(), nn.Linear(128, 10)],
+    )
+
+
+def linear_layers() -> nn.Module:
+    return nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(16)])
+
+
+@dataclass(frozen=True)
+class Case:
+    make: Callable[[], nn.Module]
+    batch: int
+    shape: tuple[int, ...]  # of an input
+    classes: int = 10
+
+
+CASES = {
+    "MLP": Case(small_mlp, 32, (1, 28, 28)),
+    "convolutional network": Case(small_convolutional_network, 32, (1, 28, 28)),
+    "784-512-512-10": Case(mlp, 32, (784,)),
+    "convolutions 3-32-64-64": Case(convolutional_network, 16, (3, 32, 32)),
+    "16 Linear of 1024": Case(linear_layers, 4, (1024,), 1024),
+}
 
 
 class Side:
     """A model and its optimizer, trained in one way."""
 
-    def __init__(self, name: str, model: nn.Module) -> None:
+    def __init__(self, name: str, case: Case, model: nn.Module) -> None:
         self.name = name
+        self.case = case
         self.model: nn.Module = copy.deepcopy(model)
-        self.optimizer: torch.optim.Optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
+        self.optimizer: torch.optim.Optimizer = torch.optim.SGD(
+            self.model.parameters(), lr=0.01 / hvd.size(), momentum=0.9
+        )
         if name == "hvd":
             self.optimizer = hvd_torch.DistributedOptimizer(self.optimizer, self.model.named_parameters())
         elif name == "DDP":
@@ -87,10 +126,12 @@ class Side:
 
     def steps(self, count: int) -> None:
         for _ in range(count):
-            inputs = torch.randn(BATCH, 1, 28, 28, generator=self.generator)
-            targets = torch.randint(10, (BATCH,), generator=self.generator)
+            inputs = torch.randn(self.case.batch, *self.case.shape, generator=self.generator)
+            targets = torch.randint(self.case.classes, (self.case.batch,), generator=self.generator)
             self.optimizer.zero_grad()
             nn.functional.cross_entropy(self.model(inputs), targets).backward()
+            if self.name == "barrier":
+                hvd_torch.barrier()
             self.optimizer.step()
 
     def time(self, steps: int) -> None:
@@ -108,19 +149,22 @@ class Side:
 
 def measure(title: str) -> dict[str, object]:
     torch.manual_seed(0)
-    model = MODELS[title]()
-    sides = [Side("hvd", model), Side("DDP" if hvd.size() > 1 else "plain", model)]
+    case = CASES[title]
+    model = case.make()
+    names = ["hvd", "DDP" if hvd.size() > 1 else "plain"]
+    names += [name for name, wanted in (("limit", options.limit), ("barrier", options.limit_barrier)) if wanted]
+    sides = [Side(name, case, model) for name in names]
     for side in sides:
         side.steps(20)
     began = time.perf_counter()
     for side in sides:
-        side.steps(20)
-    a_step = torch.tensor((time.perf_counter() - began) / 40)
-    steps = max(5, int(ROUND_SECONDS / hvd_torch.allreduce(a_step, op=hvd_torch.Max).item()))
+        side.steps(5)
+    a_step = torch.tensor((time.perf_counter() - began) / (5 * len(sides)))
+    steps = max(3, int(ROUND_SECONDS / hvd_torch.allreduce(a_step, op=hvd_torch.Max).item()))
     for round_number in range(options.rounds):
         for side in sides if round_number % 2 == 0 else reversed(sides):
             side.time(steps)
-    check(title, *sides)
+    check(title, *sides[:2])
     return row(title, steps, *sides)
 
 
@@ -131,12 +175,13 @@ def check(title: str, own: Side, other: Side) -> None:
     torch.testing.assert_close(parameters, other.parameters(), rtol=0.05, atol=0.005)
 
 
-def row(title: str, steps: int, own: Side, other: Side) -> dict[str, object]:
-    numbers: dict[str, object] = {"model": title, "steps_per_round": steps, "beside": other.name}
+def row(title: str, steps: int, own: Side, *others: Side) -> dict[str, object]:
+    numbers: dict[str, object] = {"model": title, "steps_per_round": steps, "beside": [other.name for other in others]}
     for name, of in (("median", statistics.median), ("best", min)):
-        numbers |= {f"{side}_{name}": 1 / of(who.seconds) for side, who in (("hvd", own), ("other", other))}
-        numbers[f"{name}_ratio"] = of(other.seconds) / of(own.seconds)
-        numbers[f"{name}_cpu_ratio"] = of(own.cpu_seconds) / of(other.cpu_seconds)
+        numbers |= {f"{side.name}_{name}": 1 / of(side.seconds) for side in (own, *others)}
+        for other in others:
+            numbers[f"{name}_ratio_{other.name}"] = of(other.seconds) / of(own.seconds)
+            numbers[f"{name}_cpu_ratio_{other.name}"] = of(own.cpu_seconds) / of(other.cpu_seconds)
     return numbers
 
 
@@ -170,13 +215,16 @@ def conditions() -> str:
 
 
 def table(rows: list[dict[str, object]]) -> str:
-    lines = [conditions(), "steps a second; ratio: how much faster hvd is; CPU: hvd's time by the other's"]
-    lines.append(f"{'':22}{'beside':>8}{'hvd':>9}{'other':>9}{'ratio':>8}{'best':>8}{'CPU':>8}{'best':>8}")
-    lines += [
-        "{model:22}{beside:>8}{hvd_median:9.1f}{other_median:9.1f}{median_ratio:7.2f}x{best_ratio:7.2f}x"
-        "{median_cpu_ratio:7.3f}x{best_cpu_ratio:7.3f}x".format(**row)
-        for row in rows
-    ]
+    lines = [conditions(), "steps a second; ratio: hvd's to the other's; CPU: hvd's time of a step by the other's"]
+    columns = ("beside", "hvd", "other", "ratio", "best", "CPU", "best")
+    lines.append(f"{'':24}" + "".join(f"{name:>9}" for name in columns))
+    for row in rows:
+        for other in row["beside"]:
+            numbers = [row["hvd_median"], row[f"{other}_median"]]
+            ratios = [row[f"{name}_{other}"] for name in ("median_ratio", "best_ratio")]
+            cpu = [row[f"{name}_{other}"] for name in ("median_cpu_ratio", "best_cpu_ratio")]
+            lines.append(f"{row['model']:24}{other:>9}" + "".join(f"{number:9.1f}" for number in numbers))
+            lines[-1] += "".join(f"{ratio:8.2f}x" for ratio in ratios) + "".join(f"{ratio:8.3f}x" for ratio in cpu)
     return "\n".join(lines)
 
 
@@ -186,7 +234,7 @@ def main() -> None:
         hvd_torch.init()
         if hvd.size() > 1:
             start_gloo()
-        rows = [measure(title) for title in MODELS if options.only in title]
+        rows = [measure(title) for title in CASES if options.only in title]
         if hvd.rank() == 0:
             print(table(rows), flush=True)
             if options.json:
