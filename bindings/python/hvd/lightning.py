@@ -52,7 +52,7 @@ class HvdStrategy(DDPStrategy):
     DistributedOptimizer. torch.distributed runs over hvd as well, for what is built on it (torchmetrics, samplers).
 
     Args:
-        op, compression, gradient_predivide_factor, gradient_as_bucket_view: as of `hvd.torch.DistributedOptimizer`.
+        op, compression, gradient_predivide_factor, gradient_as_bucket_view: see `hvd.torch.DistributedOptimizer`.
         options: DDPStrategy's of the same name: accelerator, parallel_devices, cluster_environment, checkpoint_io,
             precision_plugin, timeout, start_method.
 

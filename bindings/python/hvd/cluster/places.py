@@ -149,7 +149,7 @@ class PlacesJob:
     """A function to be called on ranks at an engine's places.
 
     Args:
-        fn, args, kwargs: as of `hvd.run`. They travel with the ticket.
+        fn, args, kwargs: see `hvd.run`. They travel with the ticket.
     """
 
     def __init__(

@@ -237,7 +237,7 @@ def broadcast(
     Args:
         array: the same shape and dtype on every rank.
         root_rank: the root's number in the job, also if the process set has fewer ranks.
-        name: as of `allreduce`.
+        name: see `allreduce`.
         process_set: the ranks that take part.
 
     Returns:
@@ -259,7 +259,7 @@ def allgather(array: Any, name: str | None = None, process_set: ProcessSet = glo
 
     Args:
         array: at least one dimension; the same shape on every rank, since a compiled program has to know it.
-        name: as of `allreduce`.
+        name: see `allreduce`.
         process_set: the ranks that take part.
 
     Returns:
@@ -285,7 +285,7 @@ def alltoall(
         splits: how many rows each rank is sent; they add up to the first dimension. None: equally many.
         received_splits: how many rows come from each rank, since a compiled program has to know it: item j on rank i is
             item i of rank j's splits. None: equally many. If it is not so on a rank, the operation fails on all ranks.
-        name: as of `allreduce`.
+        name: see `allreduce`.
         process_set: the ranks that take part.
 
     Returns:
@@ -326,9 +326,9 @@ def reducescatter(
     """Reduces an array over all ranks, and gives each rank its part of the rows.
 
     Args:
-        array: as of `allreduce`, with at least one dimension.
+        array: see `allreduce`, with at least one dimension.
         op: Average, Sum, Min, Max or Product.
-        name, prescale_factor, postscale_factor, process_set: as of `allreduce`.
+        name, prescale_factor, postscale_factor, process_set: see `allreduce`.
 
     Returns:
         This rank's rows: the first dimension divided by the number of ranks; the first ranks have one more if it is not
@@ -350,7 +350,7 @@ def allreduce_tree(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Reduces all leaves of a pytree, gradients for instance, in one operation. Arguments as of `allreduce`; the same
+    """Reduces all leaves of a pytree, gradients for instance, in one operation. Arguments as for `allreduce`; the same
     structure on every rank."""
     leaves, structure = jax.tree.flatten(tree)
     reduced = grouped_allreduce(leaves, op, name, prescale_factor, postscale_factor, process_set)

@@ -45,7 +45,7 @@ def data_parallel(
 
     Args:
         loss: a function of positional and keyword arguments that returns a floating-point array, usually a scalar.
-        argnums: which positional arguments, pytrees for instance, are the parameters; as of `jax.grad`.
+        argnums: which positional arguments, pytrees for instance, are the parameters; see `jax.grad`.
         has_aux: whether the function returns (loss, aux). aux is not reduced: it stays this rank's.
         compression: `Compression.fp16` or `Compression.bf16`: the type in which gradients are sent.
         op: Average or Sum: what the loss of all ranks is, and so its gradients.

@@ -51,7 +51,7 @@ class Backend:
         return list(optimizer.variables() if callable(optimizer.variables) else optimizer.variables)
 
     def reducer(self, **settings: Any) -> Any:
-        """What reduces an optimizer's gradients: settings and methods as of `hvd.keras.gradients.GradientReducer`."""
+        """What reduces an optimizer's gradients: settings and methods as in `hvd.keras.gradients.GradientReducer`."""
         raise NotImplementedError
 
     def aggregation(self, passes: int, reduce: Callable[..., Any], averages: bool) -> Any:

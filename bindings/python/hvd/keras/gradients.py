@@ -19,7 +19,7 @@ class GradientReducer:
         name: goes before the operations' names, to tell this reducer's from another's; the same on every rank. None: it
             is set before the first call.
         op: Average, Sum, Min, Max, Product or Adasum.
-        compression: as of `hvd.torch.Compression`.
+        compression: see `hvd.torch.Compression`.
         sparse_as_dense: sparse gradients become dense ones whatever it says: Keras's optimizers need them so.
         gradient_predivide_factor: with Average, gradients are divided by it before the sum, the rest after it.
         num_groups: into how many operations the gradients are divided. 0: one.

@@ -191,7 +191,7 @@ class OnePass:
 
 class Accumulation:
     """Adds up the gradients of several backward passes on this rank, in variables of the optimizer, since nothing else
-    lasts from one call of a compiled step to the next. Methods as of `hvd.tensorflow.LocalGradientAggregationHelper`.
+    lasts from one call of a compiled step to the next. Methods as in `hvd.tensorflow.LocalGradientAggregationHelper`.
 
     Args:
         passes: how many.

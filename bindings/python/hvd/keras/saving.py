@@ -21,7 +21,7 @@ def load_model(
     the state that it was saved with, a distributed one. A rank may load a model alone, if it does not train it.
 
     Args:
-        filepath: as of `keras.models.load_model`.
+        filepath: see `keras.models.load_model`.
         custom_optimizers: classes of optimizers that Keras does not know.
         custom_objects: whatever else it does not know, by name.
         compression: of the gradients, one of `hvd.Compression`.

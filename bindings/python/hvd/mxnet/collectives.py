@@ -201,7 +201,7 @@ def broadcast(
     Args:
         tensor: the same shape and dtype on every rank; of the others' only these matter.
         root_rank: the root's number in the job, also if the process set has fewer ranks.
-        name, priority, process_set: as of `allreduce`.
+        name, priority, process_set: see `allreduce`.
 
     Returns:
         An array of the same shape and dtype.
@@ -239,7 +239,7 @@ def allgather(
 
     Args:
         tensor: at least one dimension; the first one may differ between ranks, the others may not.
-        name, priority, process_set: as of `allreduce`.
+        name, priority, process_set: see `allreduce`.
 
     Returns:
         An array of shape [sum of the first dimensions, ...], the same on every rank.
@@ -271,7 +271,7 @@ def alltoall(
         tensor: at least one dimension; the first one may differ between ranks, the others may not.
         splits: how many rows go to each rank of the set, in an array of int32 or int64 (what `mx.nd.array` makes of
             numbers is float32) or a list; None: equally many.
-        name, priority, process_set: as of `allreduce`.
+        name, priority, process_set: see `allreduce`.
 
     Returns:
         An array of the same dtype; if splits are given, also the number of rows received from each rank, as an array
@@ -296,7 +296,7 @@ def reducescatter(
         tensor: the same shape, with at least one dimension, and dtype on every rank. Rows that do not divide evenly go
             to the first ranks.
         op: Average, Sum, Min, Max or Product.
-        name, priority, process_set, prescale_factor, postscale_factor: as of `allreduce`.
+        name, priority, process_set, prescale_factor, postscale_factor: see `allreduce`.
 
     Returns:
         This rank's rows.

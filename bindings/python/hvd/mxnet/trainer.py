@@ -33,7 +33,7 @@ class DistributedTrainer(mxnet.gluon.Trainer):
     ) -> None:
         """
         Args:
-            params, optimizer, optimizer_params: as of `gluon.Trainer`; the same parameters in the same order on every
+            params, optimizer, optimizer_params: see `gluon.Trainer`; the same parameters in the same order on every
                 rank, each on one device.
             compression: what makes gradients smaller while they are sent, such as `Compression.fp16`.
             gradient_predivide_factor: gradients are divided by it before they are summed, and by the rest of the number

@@ -52,11 +52,11 @@ def run_elastic(
     another one: set spark.task.maxFailures high (`horovod.spark.conf.SPARK_CONF_ALWAYS_RESTART_FAILED_TASK`).
 
     Args:
-        fn, args, kwargs, env, stdout, stderr, prefix_output_with_timestamp: as of `hvd.spark.run`.
+        fn, args, kwargs, env, stdout, stderr, prefix_output_with_timestamp: see `hvd.spark.run`.
         num_proc: ranks that the job begins with; by default `SparkContext.defaultParallelism`.
         min_num_proc, max_num_proc: the fewest with which it goes on, and the most that it may have; by default
             num_proc.
-        start_timeout: seconds until there must be `num_proc` places; as of `hvd.spark.run`.
+        start_timeout: seconds until there must be `num_proc` places; see `hvd.spark.run`.
         elastic_timeout: seconds that it waits for `min_num_proc` ranks after a loss; by default
             HOROVOD_ELASTIC_TIMEOUT, or else 600.
         reset_limit: how often the ranks may change before the job fails; any number of times by default.

@@ -168,7 +168,7 @@ class RankFeed:
         return FedDataset(lambda: self.batches(batch_size, uneven))
 
     def tf(self, batch_size: int, output_signature: Any, uneven: Uneven = "repeat") -> Any:
-        """A tf.data.Dataset of such batches; each iteration is an epoch. output_signature: as of
+        """A tf.data.Dataset of such batches; each iteration is an epoch. output_signature: see
         `tf.data.Dataset.from_generator`."""
         import tensorflow as tf
 

@@ -70,7 +70,7 @@ class KerasEstimator(HvdEstimator):
 
 @with_params(custom_objects="what Keras does not know, by name")
 class KerasModel(HvdModel):
-    """A model that KerasEstimator has trained; see `HvdModel`. history: as of `keras.callbacks.History`."""
+    """A model that KerasEstimator has trained; see `HvdModel`. history: see `keras.callbacks.History`."""
 
     defaults: ClassVar[Mapping[str, Any]] = {**HvdModel.defaults, "custom_objects": {}}
 

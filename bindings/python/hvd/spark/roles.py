@@ -64,7 +64,7 @@ def start_cluster(
         tensorboard: a folder that the driver sees too: TensorBoard shows it while the cluster runs.
         restarts: how often all roles are started again, if the process or the executor of one of them is lost. The
             function must then begin with the chief's last checkpoint. An exception that it raises ends the cluster.
-        start_timeout: as of `hvd.spark.run`.
+        start_timeout: see `hvd.spark.run`.
         env: variables for all of them.
 
     Raises:

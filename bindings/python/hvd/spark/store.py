@@ -183,10 +183,10 @@ class HDFSStore(Store):
 
     Args:
         prefix_path: `hdfs://host:port/path`, or a path.
-        host, port, user, kerb_ticket, extra_conf: as of `pyarrow.fs.HadoopFileSystem`; by default those of the URL and
+        host, port, user, kerb_ticket, extra_conf: see `pyarrow.fs.HadoopFileSystem`; by default those of the URL and
             of the Hadoop configuration.
         driver: only "libhdfs".
-        args, kwargs: as of Store.
+        args, kwargs: see Store.
     """
 
     def __init__(

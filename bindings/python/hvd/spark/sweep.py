@@ -47,7 +47,7 @@ def experiments(
             (`parameters.json`), what its ranks print (`output`) and how it ended (`result.json`); its path is passed to
             `train` as `log_dir`. Without it, what ranks print appears on the driver, behind the number of the trial.
         env: variables for all ranks.
-        start_timeout: as of `hvd.spark.run`; it must cover the time that a trial waits for slots which others hold.
+        start_timeout: see `hvd.spark.run`; it must cover the time that a trial waits for slots which others hold.
 
     Returns:
         A Spark DataFrame with a row for each trial, the best first, those that failed last: `trial`, the parameters,

@@ -37,7 +37,7 @@ class TensorFlowState(ObjectState):
     Args:
         variables: to be saved, restored and synchronised; None: all global variables of tf.compat.v1's default graph.
         session: of tf.compat.v1, in whose graph the variables are; None: eager mode.
-        kwargs: as of `hvd.elastic.ObjectState`.
+        kwargs: see `hvd.elastic.ObjectState`.
     """
 
     def __init__(self, variables: Iterable[Any] | None = None, session: Any = None, **kwargs: Any) -> None:
@@ -101,7 +101,7 @@ class TensorFlowKerasState(TensorFlowState):
         model: built, so that its variables are there.
         optimizer: None: that of the compiled model.
         backend: not needed; for scripts that give it.
-        kwargs: as of `hvd.elastic.ObjectState`.
+        kwargs: see `hvd.elastic.ObjectState`.
     """
 
     def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:

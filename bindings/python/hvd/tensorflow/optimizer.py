@@ -78,11 +78,11 @@ def DistributedOptimizer(
     Args:
         optimizer: the one to be wrapped.
         name: of the wrapping optimizer.
-        use_locking: as of tf.compat.v1.train.Optimizer.
+        use_locking: see tf.compat.v1.train.Optimizer.
         device_dense, device_sparse: where the reductions are to be placed, as for tf.device.
         backward_passes_per_step: gradients are added up over so many passes, and reduced in the last.
         average_aggregated_gradients: those sums are divided by the number of passes.
-        The others as of `hvd.tensorflow.gradients.GradientReducer`.
+        The others as for `hvd.tensorflow.gradients.GradientReducer`.
 
     Returns:
         An optimizer of the same kind.

@@ -110,7 +110,7 @@ def DistributedGradientTape(
     Args:
         gradtape: the tape, before, while or after it records.
         device_dense, device_sparse: where the reductions are to be placed, as for tf.device.
-        The others as of `hvd.tensorflow.gradients.GradientReducer`.
+        The others as for `hvd.tensorflow.gradients.GradientReducer`.
 
     Returns:
         A tf.GradientTape, and further `register_local_source(variable)`, for gradients that stay this rank's own, and

@@ -186,7 +186,7 @@ def DistributedOptimizer(
 
     Args:
         optimizer: the optimizer, which must not be used itself any more. State and hyperparameters are shared with it.
-        named_parameters: as of `model.named_parameters()`. None: parameters go by their place in the optimizer.
+        named_parameters: see `model.named_parameters()`. None: parameters go by their place in the optimizer.
         compression: smaller type for the time of the travel; see `Compression`.
         backward_passes_per_step: backward passes whose gradients are added up locally (not averaged) before that.
         op: Average, Sum, Min, Max or Product of the gradients; or Adasum, which adds up the ranks' steps instead (see
