@@ -321,16 +321,16 @@ Prospect Membership::prospect_of(int process) const {
 }
 
 std::pair<std::string, std::string> Membership::hosts_apart() const {
-  using Counts = std::map<std::string, std::pair<int, int>>;  // by host: reports in both directions, and all
+  using Reports = std::map<std::string, std::pair<int, int>>;  // by host: reports in both directions, and all
   const auto add = [this](std::pair<int, int>& counts, const std::string& from, const std::string& to) {
     if (std::ranges::find(unreachable_, std::pair(to, from)) != unreachable_.end()) ++counts.first;
     ++counts.second;
   };
-  const auto most = [this](const Counts& counts) {
+  const auto most = [this](const Reports& counts) {
     const auto weight = [this](const auto& entry) { return std::pair(entry.second, hosts_.at(entry.first).place); };
     return std::ranges::max_element(counts, {}, weight)->first;
   };
-  Counts reports, in_common;
+  Reports reports, in_common;
   for (const auto& [from, to] : unreachable_) add(reports[to], from, to);
   const std::string host = most(reports);
   for (const auto& [from, to] : unreachable_) {
