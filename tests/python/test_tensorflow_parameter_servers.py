@@ -132,6 +132,7 @@ def test_variables_have_the_values_of_rank_0_and_everybodys_gradients(servers):
     hvd.barrier()
     variables.pull()
     assert [variable.numpy().tolist() for variable in mine] == [[[1, 1], [-7, -7], [1, 1]], -1, [4, 5]]
+    hvd.barrier()  # before the next push
 
     variables.push([tf.zeros([3, 2]), None, tf.constant([2.0, 0.0])])
     assert mine[2].numpy().tolist() == [4, 5]
