@@ -10,6 +10,7 @@
 #include <bit>
 #include <cerrno>
 #include <map>
+#include <thread>
 
 #include "core/base/error.h"
 #include "core/net/byte_codec.h"
@@ -77,9 +78,8 @@ int hex_digit(char c) {
   throw InvalidArgument("the job's key has a character that is not a hexadecimal digit");
 }
 
-void prove(Socket& socket, ClientHandshake handshake, const std::string& where, Deadline deadline) {
-  Challenge challenge;
-  socket.receive_all(challenge, deadline, where);
+void prove(Socket& socket, ClientHandshake handshake, const Challenge& challenge, const std::string& where,
+           Deadline deadline) {
   try {
     const Proof proof = handshake.prove(challenge);
     socket.send_all(proof, deadline, where);
@@ -94,6 +94,7 @@ void prove(Socket& socket, ClientHandshake handshake, const std::string& where, 
   }
 }
 
+constexpr Duration kNap = std::chrono::milliseconds(20);  // before another try to connect
 constexpr std::size_t kMaxUnproven = 1024;
 // The share of the process's descriptors: what else it opens, a data file for instance, must not fail because of
 // connections that have not authenticated.
@@ -235,15 +236,24 @@ ServerHandshake::Verdict ServerHandshake::judge(const Proof& proof) const {
 Socket connect_authenticated(const Address& address, const JobKey& key, Purpose purpose, int this_rank,
                              Deadline deadline, const Alarm& alarm) {
   const std::string where = std::string("the ") + purpose_name(purpose) + " port at " + address.to_string();
-  for (Deadline connected = deadline;; connected = std::min(deadline, deadline_after(kProofTime))) {
+  for (Deadline connected = deadline;;) {
     const TimePoint began = Clock::now();
     Socket socket = Socket::connect(address, connected, alarm);
+    Challenge challenge;
     try {
-      prove(socket, ClientHandshake(key, purpose, this_rank, fresh_nonce()), where, deadline);
+      socket.receive_all(challenge, deadline, where);
+    } catch (const PeerLost&) {
+      if (Clock::now() + kNap >= deadline) throw;
+      std::this_thread::sleep_for(kNap);
+      continue;
+    }
+    try {
+      prove(socket, ClientHandshake(key, purpose, this_rank, fresh_nonce()), challenge, where, deadline);
       return socket;
     } catch (const PeerLost&) {
       if (Clock::now() - began < kProofTime) throw;
     }
+    connected = std::min(deadline, deadline_after(kProofTime));
   }
 }
 

@@ -58,8 +58,9 @@ struct Peer {
 inline constexpr Duration kProofTime = std::chrono::seconds(2);
 
 // Client side: connects and authenticates; again if this process was stopped for so long that the server has dropped
-// the connection. Throws Timeout, PeerLost (also if the server rejects the key: the text says so), and what the alarm
-// throws while there is no connection.
+// the connection, and if the connection ends before anything was heard: its listener has been closed, perhaps to make
+// way for another one at the same port. Throws Timeout, PeerLost (also if the server rejects the key: the text says
+// so), and what the alarm throws while there is no connection.
 Socket connect_authenticated(const Address& address, const JobKey& key, Purpose purpose, int this_rank,
                              Deadline deadline, const Alarm& alarm = {});
 

@@ -4,7 +4,9 @@
 
 #include <cstring>
 #include <future>
+#include <optional>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "core/base/error.h"
@@ -245,6 +247,20 @@ TEST_CASE("the acceptor serves event loops") {
 TEST_CASE("accept names what it waited for") {
   Port port;
   CHECK_THROWS_WITH(port.acceptor.accept(deadline_after(5ms), "ranks 2, 5"), "waiting for ranks 2, 5");
+}
+
+TEST_CASE("a connection that a listener has not accepted goes to the next listener at its port") {
+  const JobKey key = JobKey::random();
+  const Log log("test", LogLevel::off);
+  std::optional<Listener> first = Listener::tcp("127.0.0.1");
+  const Address address = first->address();
+  auto client = std::async(std::launch::async,
+                           [&] { return connect_authenticated(address, key, Purpose::store, 3, deadline_after(30s)); });
+  std::this_thread::sleep_for(50ms);  // it has connected, most likely
+  first.reset();
+  Acceptor next(Listener::tcp("127.0.0.1", address.port), key, Purpose::store, log);
+  CHECK(next.accept(deadline_after(30s), "rank 3").rank == 3);
+  client.get();
 }
 
 TEST_CASE("a silent server is a timeout, a server of another job is told apart") {
