@@ -43,6 +43,7 @@ void Membership::process_ended(int process, ProcessEnd how, const std::string& c
   const auto found = processes_.find(process);
   if (found == processes_.end()) return;
   const Process ended = found->second;
+  const bool goes_on = !ended.leaves || state_is_leaving();
   processes_.erase(found);
   const bool was_in_epoch = ended.place == Place::member;
   if (how == ProcessEnd::failed || how == ProcessEnd::failed_for_good) {
@@ -52,7 +53,7 @@ void Membership::process_ended(int process, ProcessEnd how, const std::string& c
     if (how == ProcessEnd::failed_for_good && is_first()) return end_job("no restart mends what has failed");
     cool_down(ended.host, now);
     if (was_in_epoch && running()) gather(cause, now);
-  } else if (!ended.leaves && (was_in_epoch || is_first())) {
+  } else if (goes_on && (was_in_epoch || is_first())) {
     finishing_ = true;
   }
   advance(now);
@@ -182,8 +183,9 @@ void Membership::end_if_hopeless() {
   const int trained =
       in_epoch + count([](const Process& process) { return process.place == Place::waiting && process.has_state; });
   if (finishing_ && (nobody_is_left || (!is_first() && trained == 0))) return end_job(epoch_failure_);
-  if (state_is_lost() && !has_left_early_) return end_job("every process that had the job's state is gone");
-  if (state_is_lost() && count_at(Place::expelled) == 0) return end_job({}, true);
+  // A member that is not known to have the state may just not have said so before another one finished.
+  if (state_is_lost() && !finishing_ && !has_left_early_) return end_job("every process that had the job's state is gone");
+  if (state_is_lost() && has_left_early_ && count_at(Place::expelled) == 0) return end_job({}, true);
   if (all_have_failed()) return end_job("every process has failed before the job began");
   const bool some_may_arrive = in_epoch > 0 || (is_first() && count_at(Place::starting) > 0);
   if (finishing_ && !running() && !some_may_arrive && !can_begin()) {

@@ -48,6 +48,7 @@ struct World {
   bool apart = false;    // two hosts cannot reach each other, so that no epoch with both gets further
   int epochs_apart = 0;  // that have begun since with both, in succession
   bool over = false, has_finished = false;
+  bool state_has_finished = false;  // the last process that had the job's state
   bool ends_early = false, ends_announced = false, is_saved = false;
   TimePoint now{};
   auto operator<=>(const World&) const = default;
@@ -167,9 +168,13 @@ class Explorer {
           next.membership.process_synchronized(number, next.now);
         });
       }
-      if (!is_broken && process.has_state && world.announced != process.epoch && !process.given_up) {
+      if (!is_broken && process.has_state && !(is_told && world.ends_announced) && !process.given_up) {
         branch(world, name + " finishes", [&](World& next) {
           next.has_finished = true;
+          const auto has_state = [](const auto& entry) {
+            return entry.second.lives() && entry.second.has_state && !entry.second.given_up;
+          };
+          next.state_has_finished = std::ranges::count_if(next.processes, has_state) == 1;
           end(next, ProcessEnd::finished);
         });
       }
@@ -325,6 +330,7 @@ class Explorer {
   void apply(World& world, const EndJob& end) {
     world.over = true;
     expect(world.has_finished || !end.failure.empty() || end.early, "the job has finished, but no process has");
+    expect(!world.state_has_finished || end.failure.find("is gone") == std::string::npos, "who has finished is lost");
     const bool is_kept = world.is_saved || world.epoch == 0;
     expect(!end.early || (world.ends_early && is_kept && end.failure.empty()), "an early end without its state");
     const auto waits = [](const auto& entry) { return entry.second.at == At::waiting; };

@@ -78,3 +78,18 @@ TEST_CASE("membership: all ranks are to leave, one after the other") {
   for (const int process : {0, 2}) membership.process_arrived(process, now);
   CHECK(std::get<BeginEpoch>(membership.take_actions().back()).processes == std::vector{2, 3});
 }
+
+// They were told to leave, and are the only ones with the job's state: what they have finished is the job's result.
+TEST_CASE("membership: ranks that are all to leave finish before others have come") {
+  Membership membership({.num_proc = 2, .min_np = 1, .max_np = 4, .cooldown_min = 0s}, TimePoint());
+  const auto now = TimePoint();
+  membership.hosts_changed({{"a", 2}}, now);
+  for (const int process : {0, 1}) membership.process_arrived(process, now);
+  membership.hosts_changed({{"b", 2}}, now);
+  REQUIRE(std::holds_alternative<StartProcess>(membership.take_actions().back()));
+  membership.process_ended(0, ProcessEnd::finished, "", now);
+  membership.process_arrived(2, now);
+  CHECK_FALSE(membership.over());
+  membership.process_ended(1, ProcessEnd::finished, "", now);
+  CHECK(std::get<EndJob>(membership.take_actions().back()) == EndJob{});
+}
