@@ -119,8 +119,8 @@ const char* stream_name(Stream stream) { return stream == Stream::output ? "stdo
 
 std::string output_tag(int rank, Stream stream, bool coloured, const std::string& kind) {
   const std::string tag = "[" + kind + std::to_string(rank) + "]<" + stream_name(stream) + ">:";
-  if (!coloured) return tag + " ";
-  return "\x1b[38;5;" + std::to_string(colour_of_rank(rank)) + "m" + tag + "\x1b[39m ";
+  if (!coloured) return tag;
+  return "\x1b[38;5;" + std::to_string(colour_of_rank(rank)) + "m" + tag + "\x1b[39m";
 }
 
 std::filesystem::path output_path(const std::filesystem::path& directory, int rank, int size, const std::string& stream,

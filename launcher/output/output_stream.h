@@ -78,7 +78,7 @@ int colour_of_rank(int rank);
 // The name in files and tags: "stdout" or "stderr".
 const char* stream_name(Stream stream);
 
-// "[3]<stdout>: ", "[server 1]<stdout>: ". Colours only the foreground, and only up to the colon: other attributes set
+// "[3]<stdout>:", "[server 1]<stdout>:". Colours only the foreground, and only up to the colon: other attributes set
 // by a rank stay set.
 std::string output_tag(int rank, Stream stream, bool coloured, const std::string& kind = "");
 

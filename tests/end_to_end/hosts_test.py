@@ -150,8 +150,8 @@ def test_servers_are_dealt_to_the_hosts_and_started_again_there(run, tmp_path):
     done = run("-np", 2, "--servers", 3, "--grace", 60, "-H", "h1:2,h2:2", "--tag-output", *job)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"hvdrun: server 1 on h2 \(pid \d+\) was killed by SIGKILL; it is started again\n", done.stderr)
-    assert "[server 1]<stdout>: 2 3 1 1 - - -" in done.stdout
-    assert done.stdout.count("]<stdout>: told to end") == 3
+    assert "[server 1]<stdout>:2 3 1 1 - - -" in done.stdout
+    assert done.stdout.count("]<stdout>:told to end") == 3
 
 
 def test_a_host_that_is_lost_with_a_server_fails_the_job(run):
@@ -314,8 +314,8 @@ def test_output_is_tagged_merged_stamped_and_in_files(run, tmp_path):
         *("-np", 2, "-H", "h1,h2", "--tag-output", "--output-filename", tmp_path / "out"),
         *shell("echo to $HVD_RANK; echo oh $HVD_RANK >&2"),
     )
-    assert sorted(done.stdout.splitlines()) == ["[0]<stdout>: to 0", "[1]<stdout>: to 1"]
-    assert sorted(done.stderr.splitlines()) == ["[0]<stderr>: oh 0", "[1]<stderr>: oh 1"]
+    assert sorted(done.stdout.splitlines()) == ["[0]<stdout>:to 0", "[1]<stdout>:to 1"]
+    assert sorted(done.stderr.splitlines()) == ["[0]<stderr>:oh 0", "[1]<stderr>:oh 1"]
     assert (tmp_path / "out/rank.1/stdout").read_text() == "to 1\n"
     assert (tmp_path / "out/rank.1/stderr").read_text() == "oh 1\n"
     merged = run("-np", 2, "-H", "h1,h2", "--merge-stderr-to-stdout", *shell("echo a; echo b >&2; echo c"))

@@ -361,8 +361,8 @@ sys.stderr.write("\\r 100%\\n")
 
 def test_tagged_output(run):
     done = run("-np", 2, "--tag-output", "sh", "-c", "echo a; echo b; echo c >&2")
-    assert sorted(done.stdout.splitlines()) == [f"[{rank}]<stdout>: {x}" for rank in range(2) for x in "ab"]
-    assert sorted(done.stderr.splitlines()) == [f"[{rank}]<stderr>: c" for rank in range(2)]
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}]<stdout>:{x}" for rank in range(2) for x in "ab"]
+    assert sorted(done.stderr.splitlines()) == [f"[{rank}]<stderr>:c" for rank in range(2)]
 
 
 def test_output_files(run, tmp_path):
@@ -683,13 +683,13 @@ def test_servers_are_beside_the_ranks_started_again_and_ended_after_them(run, tm
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"hvdrun: server 1 \(pid \d+\) was killed by SIGKILL; it is started again\n", done.stderr)
     assert sorted(done.stdout.splitlines()) == [
-        "[0]<stdout>: 2 2 - - 0 0 0",
-        "[1]<stdout>: 2 2 - - 1 1 1",
-        "[server 0]<stdout>: 2 2 0 0 - - -",
-        "[server 0]<stdout>: told to end",
-        "[server 1]<stdout>: 2 2 1 0 - - -",
-        "[server 1]<stdout>: 2 2 1 1 - - -",
-        "[server 1]<stdout>: told to end",
+        "[0]<stdout>:2 2 - - 0 0 0",
+        "[1]<stdout>:2 2 - - 1 1 1",
+        "[server 0]<stdout>:2 2 0 0 - - -",
+        "[server 0]<stdout>:told to end",
+        "[server 1]<stdout>:2 2 1 0 - - -",
+        "[server 1]<stdout>:2 2 1 1 - - -",
+        "[server 1]<stdout>:told to end",
     ]
     assert (files / "server.1/stdout").read_text() == "2 2 1 0 - - -\n2 2 1 1 - - -\ntold to end\n"
     assert (files / "rank.1/stdout").read_text() == "2 2 - - 1 1 1\n"
@@ -890,7 +890,7 @@ def test_tags_on_a_terminal_have_the_colour_of_their_rank_and_files_have_none(te
 def test_tags_on_a_terminal_are_plain_where_colours_are_not_wanted(terminal, variables):
     session = terminal("-np", 2, "--tag-output", "echo", "a", **{**COLOURED, **variables})
     assert session.wait() == 0
-    assert sorted(session.text.splitlines()) == ["[0]<stdout>: a", "[1]<stdout>: a"]
+    assert sorted(session.text.splitlines()) == ["[0]<stdout>:a", "[1]<stdout>:a"]
 
 
 def test_only_the_stream_that_is_a_terminal_has_coloured_tags(start):
@@ -898,8 +898,8 @@ def test_only_the_stream_that_is_a_terminal_has_coloured_tags(start):
     command = ["-np", 1, "--tag-output", "sh", "-c", "echo a; echo b >&2"]
     process = start(*command, stdout=its, env={**os.environ, **COLOURED})
     assert process.wait(TIMEOUT) == 0
-    assert re.fullmatch(rf"{COLOUR}\[0\]<stdout>:\x1b\[39m a\r\n", os.read(ours, 1000).decode())
-    assert process.stderr.read() == "[0]<stderr>: b\n"
+    assert re.fullmatch(rf"{COLOUR}\[0\]<stdout>:\x1b\[39ma\r\n", os.read(ours, 1000).decode())
+    assert process.stderr.read() == "[0]<stderr>:b\n"
     os.close(ours)
     os.close(its)
 
@@ -1070,10 +1070,10 @@ def test_merged_output_has_one_file(run, tmp_path):
 
 def test_lines_can_begin_with_the_time(run):
     done = run("-np", 1, "-timestamp-output", "-tag-output", "echo", "now")
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \[0\]<stdout>: now\n", done.stdout)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} \[0\]<stdout>:now\n", done.stdout)
 
 
-@pytest.mark.parametrize("reader, output", [("1", "[1]<stdout>: typed\n"), ("none", "")])
+@pytest.mark.parametrize("reader, output", [("1", "[1]<stdout>:typed\n"), ("none", "")])
 def test_another_rank_or_none_may_read_the_input(run, reader, output):
     done = run("-np", 2, "-stdin", reader, "-tag-output", "cat", input="typed\n")
     assert done.stdout == output

@@ -138,7 +138,7 @@ def test_control_messages_go_along_a_tree(hosts, job):
     options = ("-x", "HVD_SCHEDULE_LOCK=0", "--", "--steps", steps, "--announce", 0, "--metric", "control_messages")
     done = hosts.run(*job("--tag-output", *options))
     assert done.returncode == 0, done.stderr
-    said = re.findall(r"^\[(\d+)\]<stdout>: control_messages (\d+)$", done.stdout, re.MULTILINE)
+    said = re.findall(r"^\[(\d+)\]<stdout>:control_messages (\d+)$", done.stdout, re.MULTILINE)
     messages = {int(rank): int(count) for rank, count in said}
     print(messages)
     assert sorted(messages) == list(range(EACH * hosts.number))

@@ -183,8 +183,8 @@ def test_results_come_by_rank_and_output_is_tagged(session) -> None:
     out, err = io.StringIO(), io.StringIO()
     results = hvd.spark.run(add_up, (2,), num_proc=3, env={"GREETING": "hi"}, stdout=out, stderr=err)
     assert results == [(rank, 3, 12.0, "hi") for rank in range(3)]
-    assert sorted(out.getvalue().splitlines()) == [f"[{rank}]<stdout>: hello from {rank}" for rank in range(3)]
-    assert sorted(err.getvalue().splitlines()) == [f"[{rank}]<stderr>: from a child" for rank in range(3)]
+    assert sorted(out.getvalue().splitlines()) == [f"[{rank}]<stdout>:hello from {rank}" for rank in range(3)]
+    assert sorted(err.getvalue().splitlines()) == [f"[{rank}]<stderr>:from a child" for rank in range(3)]
     # The same processes join another job, with other ranks.
     assert [result[:3] for result in hvd.spark.run(add_up, (1,), num_proc=2)] == [(0, 2, 3.0), (1, 2, 3.0)]
 
@@ -602,8 +602,8 @@ def test_a_sweep_has_its_best_trial_first(session, tmp_path) -> None:
     ]
     assert rows[-1].error == "FloatingPointError: diverged" and rows[0].results == '{"loss": 0.08, "size": 2}'
     assert sorted(Path(rows[0].log_dir, "output").read_text().splitlines()) == [
-        "[0]<stdout>: rate 0.01",
-        "[1]<stdout>: rate 0.01",
+        "[0]<stdout>:rate 0.01",
+        "[1]<stdout>:rate 0.01",
     ]
     assert {path.name for path in Path(rows[0].log_dir).iterdir()} == {"output", "parameters.json", "result.json"}
 
@@ -621,7 +621,7 @@ def test_a_sweep_of_given_trials(session, capsys, monkeypatch) -> None:
         (0, "tree", 3, 3.0),
         (1, "line", None, 0.0),
     ]
-    assert "trial 1 [0]<stdout>: line" in capsys.readouterr().out
+    assert "trial 1 [0]<stdout>:line" in capsys.readouterr().out
     with pytest.raises(ValueError, match="the space is empty"):
         hvd.spark.experiments(train, {"kind": []})
     with pytest.raises(ValueError, match="8 ranks need as many slots"):
@@ -670,7 +670,7 @@ def test_an_elastic_job_goes_on_when_a_task_is_lost(session, tmp_path) -> None:
     assert (tmp_path / "killed").exists()
     assert len(results) == 2 and results[0] == results[1], err.getvalue()
     assert results[0][0] >= 50 and results[0][1][0] == 2 and 1 in results[0][1]
-    assert "[0]<stdout>: started" in out.getvalue()
+    assert "[0]<stdout>:started" in out.getvalue()
 
 
 def test_elastic_jobs_that_cannot_begin(session) -> None:

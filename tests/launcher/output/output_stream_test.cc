@@ -201,11 +201,11 @@ TEST_CASE("a long line is cut, and one longer than the memory still shows") {
 }
 
 TEST_CASE("a tag names rank and stream, and its colour ends with it") {
-  CHECK(output_tag(3, Stream::output, false) == "[3]<stdout>: ");
-  CHECK(output_tag(12, Stream::errors, false) == "[12]<stderr>: ");
-  CHECK(output_tag(1, Stream::errors, false, "server ") == "[server 1]<stderr>: ");
+  CHECK(output_tag(3, Stream::output, false) == "[3]<stdout>:");
+  CHECK(output_tag(12, Stream::errors, false) == "[12]<stderr>:");
+  CHECK(output_tag(1, Stream::errors, false, "server ") == "[server 1]<stderr>:");
   const std::string begin = "\x1b[38;5;" + std::to_string(colour_of_rank(12)) + "m";
-  CHECK(output_tag(12, Stream::errors, true) == begin + "[12]<stderr>:\x1b[39m ");
+  CHECK(output_tag(12, Stream::errors, true) == begin + "[12]<stderr>:\x1b[39m");
 }
 
 TEST_CASE("the environment decides whether there are colours") {

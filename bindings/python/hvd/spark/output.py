@@ -1,4 +1,4 @@
-"""What ranks print, shown on the driver while they run, each line behind the tag of its rank: `[1]<stdout>: ...`.
+"""What ranks print, shown on the driver while they run, each line behind the tag of its rank: `[1]<stdout>:...`.
 
 In a rank the file descriptors 1 and 2 become pipes, so that what libraries and child processes write is seen as well; a
 thread sends it to the driver. The same connection tells the driver that the rank has started, and how it has ended: one
@@ -129,7 +129,7 @@ class Console:
         whole = pending.rfind(b"\n") + 1 or (len(pending) if len(pending) > _LONGEST_LINE else 0)
         if whole == 0:
             return
-        tag = f"[{number}]<{_NAMES[kind]}>: "
+        tag = f"[{number}]<{_NAMES[kind]}>:"
         if self._with_time:
             tag = f"{datetime.datetime.now():%a %b %d %H:%M:%S %Y}{tag}"
         text = pending[:whole].decode(errors="replace")

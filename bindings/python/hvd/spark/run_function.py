@@ -41,7 +41,7 @@ def run(
     when all have ended.
 
     `hvd.init()` in the function finds the job joined. Ranks are numbered host by host. What they print appears on the
-    driver as it comes, each line behind its rank: `[1]<stdout>: ...`. With Spark Connect it goes to the executors'
+    driver as it comes, each line behind its rank: `[1]<stdout>:...`. With Spark Connect it goes to the executors'
     logs.
 
     Args:
