@@ -97,6 +97,7 @@ NAMES = {
     "horovod.ray.utils": "detect_nics nics_to_env_var map_blocking",
     "horovod.ray.worker": "BaseHorovodWorker",
     "horovod.ray.ray_logger": "log",
+    "horovod.ray.strategy": "create_placement_group",
     "horovod.runner": "run",
     "horovod.runner.launch": "parse_args run_commandline check_build",
     "horovod.runner.common.util.config_parser": "set_args_from_config set_env_from_args validate_config_args",

@@ -192,6 +192,7 @@ def train_with_horovod(steps: int) -> tuple[int, bool]:
     import torch
 
     import horovod.torch as hvd
+    from horovod.ray import ray_logger
 
     hvd.init()
     torch.manual_seed(hvd.rank())
@@ -204,17 +205,24 @@ def train_with_horovod(steps: int) -> tuple[int, bool]:
         model(torch.randn(4, 2)).square().mean().backward()
         optimizer.step()
     weights = hvd.allgather(model.weight.detach())
+    ray_logger.log({"rank": hvd.rank()})
     return hvd.rank(), bool((weights == weights[0]).all())
 
 
 def test_a_program_for_horovod():
-    from horovod.ray import RayExecutor, ray_logger
+    from horovod.ray import RayExecutor
+    from horovod.ray.strategy import create_placement_group
 
     settings = RayExecutor.create_settings(timeout_s=30)
-    assert isinstance(settings, MiniSettings) and ray_logger.log is hvd.ray.log
+    assert isinstance(settings, MiniSettings)
+    group, bundles = create_placement_group({"CPU": 1}, 2, 30, "PACK")
+    assert bundles == [{"CPU": 1}] * 2
+    ray.util.remove_placement_group(group)
     executor = RayExecutor(settings, num_hosts=1, num_workers_per_host=2, cpus_per_worker=1, use_gpu=False)
     executor.start()
-    assert executor.run(train_with_horovod, kwargs={"steps": 3}) == [(0, True), (1, True)]
+    logged: list[dict[str, int]] = []
+    assert executor.run(train_with_horovod, kwargs={"steps": 3}, callbacks=[logged.append]) == [(0, True), (1, True)]
+    assert sorted(each["rank"] for each in logged) == [0, 1]
     assert all(isinstance(name, str) for name in ray.get([each.hostname.remote() for each in executor.workers]))
     ray.get(executor.workers[0].update_env_vars.remote({"TEST": 5}))
     assert ray.get(executor.workers[0].env_vars.remote())["TEST"] == "5"
@@ -368,27 +376,42 @@ class Clock:
         return self.now
 
 
+class Cluster:
+    """What `elastic.Nodes` sees of Ray, by a table."""
+
+    def __init__(self, monkeypatch, resources: dict[str, dict[str, float]]) -> None:
+        from hvd.cluster import PlaceAddress
+        from hvd.ray import elastic
+
+        self.free = {name * 8: dict(amounts) for name, amounts in resources.items()}
+        self.clock = Clock()
+        self.ready: list[str] = []
+        self.started: list[tuple[str, int]] = []
+        nodes = [
+            {"NodeID": name * 8, "NodeManagerAddress": name, "alive": True, "Resources": amounts}
+            for name, amounts in resources.items()
+        ]
+
+        def start(_: elastic.Nodes, host: elastic._Host, name: str, slots: int) -> elastic._Kept:
+            self.started.append((name, slots))
+            return elastic._Kept(host, PlaceAddress(name, "", slots), None, "listens", "ends", self.clock.now)
+
+        for where, name, value in [
+            *((elastic.ray, "nodes", lambda: nodes), (elastic.ray, "kill", lambda actor: None)),
+            *((elastic.ray, "get", lambda answer: "127.0.0.1:1"), (elastic.Nodes, "_start", start)),
+            *((elastic, "time", self.clock), (elastic, "_is_ready", self.ready.__contains__)),
+            (ray._private.state, "available_resources_per_node", lambda: self.free),
+        ]:
+            monkeypatch.setattr(where, name, value)
+
+
 def test_an_elastic_executor_takes_what_others_have_left(monkeypatch, capsys):
-    from hvd.cluster import PlaceAddress, Ticket
+    from hvd.cluster import Ticket
     from hvd.ray import elastic
 
-    nodes = [{"NodeID": name * 8, "NodeManagerAddress": name, "alive": True, "Resources": {"CPU": 4}} for name in "ab"]
-    free = {"aaaaaaaa": {"CPU": 4.0}, "bbbbbbbb": {"CPU": 1.0}}
-    started: list[tuple[str, int]] = []
-    ready: list[str] = []
-    clock = Clock()
-
-    def start(self: elastic.Nodes, identity: str, name: str, slots: int) -> elastic._Kept:
-        started.append((name, slots))
-        return elastic._Kept(identity, PlaceAddress(name, "", slots), None, "listens", "ends", clock.now)
-
-    for where, name, value in [
-        *((elastic.ray, "nodes", lambda: nodes), (elastic.ray, "kill", lambda actor: None)),
-        (elastic.ray, "get", lambda answer: "127.0.0.1:1"),
-        *((elastic, "time", clock), (elastic, "_is_ready", ready.__contains__), (elastic.Nodes, "_start", start)),
-        (ray._private.state, "available_resources_per_node", lambda: free),
-    ]:
-        monkeypatch.setattr(where, name, value)
+    cluster = Cluster(monkeypatch, {"a": {"CPU": 4}, "b": {"CPU": 4}})
+    free, started, ready, clock = cluster.free, cluster.started, cluster.ready, cluster.clock
+    free["bbbbbbbb"] = {"CPU": 1.0}
     found = elastic.Nodes(Ticket("", b""), {"CPU": 2, "GPU": 0}, None, None, 10)
     for _ in range(3):
         assert found.addresses() == []
@@ -419,6 +442,31 @@ def test_an_elastic_executor_takes_what_others_have_left(monkeypatch, capsys):
     monkeypatch.delattr(ray._private.state, "available_resources_per_node")
     with pytest.raises(RuntimeError, match=r"which Ray \d.* does not have: use the Ray that docs/ray.md names"):
         elastic.Nodes(Ticket("", b""), {"CPU": 2, "GPU": 0}, None, None, 10)
+
+
+class Discovery:
+    def __init__(self) -> None:
+        self.slots: dict[str, int] = {}
+
+    def find_available_hosts_and_slots(self) -> dict[str, int]:
+        return self.slots
+
+
+def test_hosts_of_a_discovery_are_nodes_by_any_of_their_names(monkeypatch):
+    from hvd.cluster import Ticket
+    from hvd.ray import elastic
+
+    cluster = Cluster(monkeypatch, {"a": {"CPU": 8, "node:a": 1, "node:fast": 1, "node:big": 1}})
+    discovery = Discovery()
+    found = elastic.Nodes(Ticket("", b""), {"CPU": 2, "GPU": 0}, None, discovery, 10)
+    discovery.slots = {"fast": 1, "big": 2, "elsewhere": 3, "a": 0}
+    assert found.addresses() == []
+    assert cluster.started == [("fast-aaaaaa", 1), ("big-aaaaaa", 2)]
+    cluster.ready.append("listens")
+    assert [(place.name, place.slots) for place in found.addresses()] == [("big-aaaaaa", 2), ("fast-aaaaaa", 1)]
+    discovery.slots = {"big": 1}
+    assert [(place.name, place.slots) for place in found.addresses()] == [("big-aaaaaa", 1)]
+    assert len(cluster.started) == 2
 
 
 # Ray Train

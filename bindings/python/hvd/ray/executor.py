@@ -21,7 +21,7 @@ class Settings:
         placement_group_timeout_s: seconds until the placement group has room, and then until its actors run.
         nics, verbose, ssh_identity_file: without effect: all addresses are tried, and nothing is started by ssh.
         discovery: of an elastic executor with `override_discovery=False`; its `find_available_hosts_and_slots()` says
-            how many ranks each node may have, by the node's address.
+            how many ranks each node may have, by the node's address or by a resource "node:NAME" that it has.
     """
 
     timeout_s: float = 30
@@ -112,7 +112,10 @@ class RayExecutor:
             self._job = ActorsJob(self.settings, layout, self._worker_class)
         else:
             if num_workers is not None or num_hosts is not None:
-                raise ValueError("an elastic executor has min_workers and max_workers, and no num_workers or num_hosts")
+                other = "num_hosts" if num_workers is None else "num_workers"
+                raise ValueError(
+                    f"Both `min_workers` and `{other}` provided. An elastic executor has min_workers and max_workers"
+                )
             limits = Limits(min_workers, max_workers, reset_limit, cooldown_range, elastic_timeout)
             discovery = None if override_discovery else self.settings.discovery
             if discovery is None and not override_discovery:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import ray
 from ray.util import get_current_placement_group, placement_group_table, remove_placement_group
@@ -39,14 +39,20 @@ def in_new_group(
         TimeoutError: there was no room for it in time; nothing is left of it.
     """
     bundle = {name: amount * workers_per_bundle for name, amount in worker.items() if amount}
-    group = placement_group([bundle] * bundles, strategy=strategy)
+    group = new_group(bundle, bundles, strategy, timeout_s)
+    return Placement(group, True, _by_rank(group, [workers_per_bundle] * bundles))
+
+
+def new_group(bundle: Resources, count: int, strategy: str, timeout_s: float) -> PlacementGroup:
+    """With equal bundles; see `in_new_group`."""
+    group = placement_group([dict(bundle) for _ in range(count)], strategy=strategy)
     if not group.wait(timeout_s):
         remove_placement_group(group)
         raise TimeoutError(
-            f"no room within {timeout_s:g} s (placement_group_timeout_s) for {bundles} bundles of {bundle}, "
+            f"no room within {timeout_s:g} s (placement_group_timeout_s) for {count} bundles of {dict(bundle)}, "
             f"{strategy}: {amounts(ray.available_resources())} of {amounts(ray.cluster_resources())} are free"
         )
-    return Placement(group, True, _by_rank(group, [workers_per_bundle] * bundles))
+    return group
 
 
 def in_current_group(workers: int, worker: Resources) -> Placement | None:
@@ -77,6 +83,11 @@ def in_current_group(workers: int, worker: Resources) -> Placement | None:
 def fitting(bundle: Resources, worker: Resources) -> int:
     """How many workers a bundle, or a node, has room for."""
     return min((math.floor(bundle.get(name, 0) / amount) for name, amount in worker.items() if amount), default=0)
+
+
+def names_of_node(node: Mapping[str, Any]) -> set[str]:
+    """Of one of `ray.nodes()`: its address, and what its resources "node:NAME" call it, as Ray does by its address."""
+    return {node["NodeManagerAddress"], *(key[5:] for key in node["Resources"] if key.startswith("node:"))}
 
 
 def _by_rank(group: PlacementGroup, workers: Sequence[int]) -> list[Place]:

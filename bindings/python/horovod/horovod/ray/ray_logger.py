@@ -1,5 +1,14 @@
 """What ranks tell the driver's callbacks; see `hvd.ray.log`."""
 
-from hvd.ray.messages import log
+from __future__ import annotations
+
+from typing import Any
+
+import hvd.ray
 
 __all__ = ["log"]
+
+
+def log(info_dict: dict[str, Any]) -> None:
+    """Gives the callbacks of `RayExecutor.run` these values, from whichever rank calls it."""
+    hvd.ray.log(info_dict, chief_only=False)
