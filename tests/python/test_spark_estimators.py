@@ -191,6 +191,7 @@ class Here:
 def test_tf_keras(tmp_path) -> None:
     import tf_keras
 
+    from horovod.tensorflow.keras.callbacks import BestModelCheckpoint
     from hvd.spark.keras import KerasEstimator
 
     store = Store.create(str(tmp_path))
@@ -209,6 +210,16 @@ def test_tf_keras(tmp_path) -> None:
     assert float(resumed.getModel().optimizer.learning_rate) == pytest.approx(0.05)
     (predicted,) = resumed._loader()()([inputs])
     np.testing.assert_allclose(predicted[:, 0], inputs @ WEIGHTS, atol=0.5)
+
+    # Of the two epochs of another run, the one with the larger loss is kept.
+    for weights_only in (False, True):
+        first = BestModelCheckpoint(monitor="loss", mode="max", save_weights_only=weights_only)
+        other = {**settings, "run_id": f"weights only: {weights_only}", "checkpoint_callback": first}
+        kept = KerasEstimator(model=model, **columns, **other).fit_on_parquet()
+        (early,) = kept._loader()()([inputs])
+        (saved,) = trained._loader()()([inputs])
+        assert np.square(early[:, 0] - inputs @ WEIGHTS).mean() > 2 * np.square(saved[:, 0] - inputs @ WEIGHTS).mean()
+        assert float(kept.getModel().optimizer.learning_rate) == pytest.approx(0.05)
     with pytest.raises(ValueError, match=r"of keras or tf_keras is needed, and torch.* is of neither"):
         KerasEstimator(model=torch.nn.Linear(3, 1), loss="mse", **columns, **settings).fit_on_parquet()
 
@@ -353,6 +364,11 @@ def test_stores(tmp_path) -> None:
     hdfs = Store.create("hdfs://name:8020/store")
     assert type(hdfs) is HDFSStore and hdfs.get_runs_path() == "hdfs://name:8020/store/runs"
     assert HDFSStore("/store", "name", 8020).get_runs_path() == "hdfs://name:8020/store/runs"
+    assert hdfs.get_full_path("/other") == "hdfs://name:8020/other"
+    assert hdfs.get_localized_path("hdfs://name:8020/store/runs") == "/store/runs"
+    assert HDFSStore("/store", train_path="/rows").get_train_data_path() == "hdfs:///rows"
+    with pytest.raises(ValueError, match="file:///store is not on HDFS"):
+        HDFSStore("file:///store")
     dbfs = Store.create("/dbfs/store")
     assert type(dbfs) is DBFSLocalStore and dbfs.get_checkpoint_path("run") == "dbfs:/store/runs/run/checkpoint.tf"
     assert dbfs.readable(dbfs.get_train_data_path()) == "file:///dbfs/store/intermediate_train_data"

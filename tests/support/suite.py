@@ -30,7 +30,7 @@ SANITIZERS = {
 LONGEST_SEARCH = "^core_control:schedule lock: every interleaving"
 SEARCHES = f"{LONGEST_SEARCH}|^core_control:However messages|^ops_choice:the model"
 FUZZED = sorted(path.name.removesuffix("_fuzzer.cc") for path in (ROOT / "tests/fuzz").glob("*_fuzzer.cc"))
-OTHER_VERSIONS = (("TensorFlow", "2.13.1"), ("TensorFlow", "2.18.1"), ("JAX", "0.6.2"))
+OTHER_VERSIONS = (("TensorFlow", "2.13.1"), ("TensorFlow", "2.18.1"), ("JAX", "0.6.2"), ("Spark", "3.5.9"))
 BENCHMARKS = ("collectives", "control_plane", "reduction")
 LONG_STEP_LIMIT_S = 4 * 3600
 

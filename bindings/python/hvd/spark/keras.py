@@ -20,7 +20,7 @@ __all__ = ["KerasEstimator", "KerasModel"]
 
 @with_params(
     custom_objects="what Keras does not know, by name",
-    checkpoint_callback="a callback for rank 0, besides the checkpoint in the store",
+    checkpoint_callback="a ModelCheckpoint for rank 0: the model that it wrote last is the result, and in the store",
     tensorflow_dataset_prefetch_buffer_size="without effect: hvd.data prefetches",
 )
 class KerasEstimator(HvdEstimator):
@@ -137,20 +137,21 @@ def _train(work: Work, content: bytes, settings: Mapping[str, Any]) -> tuple[dic
     if val is not None:
         validation["validation_data"] = endless(lambda: val.batches(batches.converted))
         validation["validation_steps"] = work.val_steps or len(val)
-    with tempfile.TemporaryDirectory() as logs:
+    with tempfile.TemporaryDirectory() as logs, tempfile.TemporaryDirectory() as folder:
+        kept = _Kept(settings, folder)
         history = model.fit(
             endless(lambda: train.batches(batches.converted)),
             steps_per_epoch=work.train_steps or len(train),
             epochs=work.epochs,
             verbose=(2 if work.verbose else 0) if hvd.rank() == 0 else 0,
-            callbacks=_callbacks(work, settings, logs),
+            callbacks=_callbacks(work, settings, kept, logs),
             shuffle=False,  # the reader has
             **validation,
         )
-    if hvd.rank() != 0:
-        return None
-    found = {name: [float(value) for value in values] for name, values in history.history.items()}
-    return found, _with_rate_of_one(model)
+        if hvd.rank() != 0:
+            return None
+        found = {name: [float(value) for value in values] for name, values in history.history.items()}
+        return found, kept.content(model)
 
 
 def _choose_gpu(work: Work, backend: str) -> None:
@@ -200,28 +201,56 @@ def _has_schedule(optimizer: Any) -> bool:
     return isinstance(getattr(optimizer, "_learning_rate", None), schedule)
 
 
-def _callbacks(work: Work, settings: Mapping[str, Any], logs: str) -> list[Any]:
+def _callbacks(work: Work, settings: Mapping[str, Any], kept: _Kept, logs: str) -> list[Any]:
     """hvd's first; on rank 0, TensorBoard's and the checkpoint's last. logs: a local folder for TensorBoard's files."""
     import hvd.keras as hvd
 
     found = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
     found += settings["callbacks"] or []
     if hvd.rank() == 0:
-        found += [settings["checkpoint_callback"]] if settings["checkpoint_callback"] else []
+        found += kept.callbacks
         keras = importlib.import_module(settings["keras"])
         if keras.backend.backend() == "tensorflow" and can_log("tensorboard"):
             found.append(keras.callbacks.TensorBoard(logs))
-        found.append(_Checkpoint(work, logs))
+        found.append(_Checkpoint(work, kept, logs))
     return found
 
 
+class _Kept:
+    """What `fit` has trained: the model as it is, or as the param checkpoint_callback has written it last.
+
+    Args:
+        folder: a local one, where that callback writes.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], folder: str) -> None:
+        self._settings = settings
+        self._path = ""
+        callback = settings["checkpoint_callback"]
+        self.callbacks = [] if callback is None else [callback]
+        for each in self.callbacks:
+            is_whole = not getattr(each, "save_weights_only", False)
+            each.filepath = self._path = os.path.join(folder, "model.keras" if is_whole else "model.weights.h5")
+
+    def content(self, model: Any) -> bytes:
+        """As a file, with the learning rate of one rank."""
+        if not os.path.exists(self._path):
+            return _with_rate_of_one(model)
+        keras, custom_objects = importlib.import_module(self._settings["keras"]), self._settings["custom_objects"]
+        if self._path.endswith(".keras"):
+            return _with_rate_of_one(keras.models.load_model(self._path, custom_objects=dict(custom_objects)))
+        written = from_bytes(to_bytes(model), keras, custom_objects)
+        written.load_weights(self._path)
+        return _with_rate_of_one(written)
+
+
 class _Checkpoint(framework.ForEitherKeras, framework.keras.callbacks.Callback):
-    def __init__(self, work: Work, folder: str) -> None:
+    def __init__(self, work: Work, kept: _Kept, folder: str) -> None:
         super().__init__()
-        self._work, self._folder = work, folder
+        self._work, self._kept, self._folder = work, kept, folder
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._work.save(lambda: _with_rate_of_one(self.model))
+        self._work.save(lambda: self._kept.content(self.model))
         self._work.save_logs(self._folder)
 
     def on_train_end(self, logs: Any = None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import cloudpickle
+import pyspark
 from pyspark.ml.param import Param, Params
 from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable, MLReader, MLWritable, MLWriter
 
@@ -81,7 +82,7 @@ class _Writer(MLWriter):
         values = {name: _encoded(value) for name, value in values.items() if name not in _NOT_SAVED}
         plain = self._instance.copy()
         plain._defaultParamMap = {}  # the class has them, and JSON has not all of their types
-        DefaultParamsWriter.saveMetadata(plain, path, self.sparkSession, paramMap=values)
+        DefaultParamsWriter.saveMetadata(plain, path, _engine_of(self), paramMap=values)
 
 
 class _Reader(MLReader[Any]):
@@ -90,10 +91,15 @@ class _Reader(MLReader[Any]):
         self._class = cls
 
     def load(self, path: str) -> Any:
-        metadata = DefaultParamsReader.loadMetadata(path, self.sparkSession)
+        metadata = DefaultParamsReader.loadMetadata(path, _engine_of(self))
         instance = self._class()
         instance._resetUid(metadata["uid"])
         return instance._set(**{name: _decoded(value) for name, value in metadata["paramMap"].items()})
+
+
+def _engine_of(saver: MLWriter | MLReader[Any]) -> Any:
+    """Of whom metadata is written and read: the session, or before Spark 4 its context."""
+    return saver.sparkSession if int(pyspark.__version__.partition(".")[0]) >= 4 else saver.sc
 
 
 def _without_value(names: str) -> dict[str, None]:
@@ -182,10 +188,11 @@ class EstimatorParams(SavedParams):
     label_columns="that it was trained on",
     output_cols="the columns that transform adds; by default label__output for each label",
     run_id="of the run that trained it",
+    _metadata="without effect",
 )
 class ModelParams(SavedParams):
     """What the models of all frameworks have."""
 
     defaults: ClassVar[Mapping[str, Any]] = _without_value(
-        "history model feature_columns label_columns output_cols run_id"
+        "history model feature_columns label_columns output_cols run_id _metadata"
     )

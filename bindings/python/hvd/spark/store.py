@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import threading
+import urllib.parse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -203,13 +204,19 @@ class HDFSStore(Store):
     ) -> None:
         if driver != "libhdfs":
             raise ValueError(f"driver is {driver!r}: only 'libhdfs' is there")
-        self._authority = f"{host or ''}:{port}" if port else host or ""
+        url = urllib.parse.urlsplit(prefix_path)
+        if url.scheme not in ("", "hdfs"):
+            raise ValueError(f"{prefix_path} is not on HDFS: hdfs://host:port/path, or a path, is needed")
+        self._authority = f"{host or ''}:{port}" if port else host or url.netloc
         super().__init__(prefix_path, *args, **kwargs)
         given = {"user": user, "kerb_ticket": kerb_ticket, "extra_conf": extra_conf}
         self.storage_options.update({name: value for name, value in given.items() if value is not None})
 
     def get_full_path(self, path: str) -> str:
         return path if "://" in path else f"hdfs://{self._authority}/{path.lstrip('/')}"
+
+    def get_localized_path(self, path: str) -> str:
+        return urllib.parse.urlsplit(path).path
 
 
 class DBFSLocalStore(FilesystemStore):
