@@ -30,7 +30,7 @@ import horovod.spark.common.backend
 import hvd.spark
 from hvd.exceptions import RankFailedError
 from hvd.spark import blocks, channel, engine, feeding, roles, shared_memory
-from launching import ROOT
+from launching import PROGRAMS, ROOT, run_command
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::FutureWarning")]
 
@@ -678,6 +678,19 @@ def test_elastic_jobs_that_cannot_begin(session) -> None:
         hvd.spark.run_elastic(count_to, num_proc=6, start_timeout=3)
     with pytest.raises(ValueError, match="4 ranks at least, 2 at the beginning"):
         hvd.spark.run_elastic(count_to, num_proc=2, min_num_proc=4)
+
+
+@pytest.mark.long
+def test_spark_connect() -> None:
+    done = run_command([sys.executable, str(PROGRAMS / "spark_connect.py")], limit_s=LIMIT_S)
+    wanted = [
+        "[(0, [11.0, 11.0, 11.0]), (1, [11.0, 11.0, 11.0])]",
+        "'what rank 1 did' by rank 1 at once",
+        "1.0 3.0",
+    ]
+    for name in ("feed", "run_elastic", "cluster"):
+        wanted.append(f"hvd.spark.{name} needs a classic session, whose driver is this process, and not Spark Connect")
+    assert done.returncode == 0 and [line for line in done.output.splitlines() if line in wanted] == wanted, done.output
 
 
 # ---- on two executors; last, because an application of its own follows

@@ -45,7 +45,7 @@ def in_new_group(
 
 def new_group(bundle: Resources, count: int, strategy: str, timeout_s: float) -> PlacementGroup:
     """With equal bundles; see `in_new_group`."""
-    group = placement_group([dict(bundle) for _ in range(count)], strategy=strategy)
+    group: PlacementGroup = placement_group([dict(bundle) for _ in range(count)], strategy=strategy)
     if not group.wait(timeout_s):
         remove_placement_group(group)
         raise TimeoutError(

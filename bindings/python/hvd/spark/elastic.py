@@ -17,7 +17,7 @@ from typing import Any, TextIO, TypeVar
 
 from hvd.cluster import Place, PlaceAddress, PlacesJob, Ticket
 from hvd.exceptions import RankFailedError
-from hvd.spark import channel, engine, feeds, run_function
+from hvd.spark import channel, engine, run_function
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ def run_elastic(
         RuntimeError, ValueError, TimeoutError: as `hvd.spark.run`, and with Spark Connect.
         Exception, RankFailedError: as `hvd.run` of an elastic job.
     """
-    spark = feeds.classic_session()
+    spark = engine.classic("hvd.spark.run_elastic")
     size = spark.default_parallelism() if num_proc is None else num_proc
     least, most = min_num_proc or size, max_num_proc or max(size, min_num_proc or 0)
     if not 1 <= least <= size <= most:

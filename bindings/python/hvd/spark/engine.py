@@ -41,6 +41,17 @@ def active() -> Classic | Connect:
     )
 
 
+def classic(caller: str) -> Classic:
+    """Like `active`, for what needs the driver in this process. RuntimeError with Spark Connect."""
+    spark = active()
+    if not isinstance(spark, Classic):
+        raise RuntimeError(
+            f"{caller} needs a classic session, whose driver is this process, and not Spark Connect: of hvd.spark only "
+            "run and experiments work with that"
+        )
+    return spark
+
+
 def _connect_session() -> Any:
     try:
         from pyspark.sql.connect.session import SparkSession

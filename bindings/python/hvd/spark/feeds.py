@@ -38,14 +38,7 @@ def feed(data: Any) -> Feed:
         TypeError: it is neither an RDD nor a DataFrame.
         RuntimeError: there is no active session, or it is one of Spark Connect, whose driver is not here.
     """
-    return Feed(blocks.Source(data), classic_session())
-
-
-def classic_session() -> engine.Classic:
-    spark = engine.active()
-    if not isinstance(spark, engine.Classic):
-        raise RuntimeError("feeding needs a classic session, whose driver is this process, and not Spark Connect")
-    return spark
+    return Feed(blocks.Source(data), engine.classic("hvd.spark.feed"))
 
 
 class Feed:

@@ -70,7 +70,7 @@ def start_cluster(
     Raises:
         RuntimeError, ValueError: as `hvd.spark.run`, and with Spark Connect.
     """
-    spark = feeds.classic_session()
+    spark = engine.classic("hvd.spark.cluster")
     if input_mode not in ("spark", "files"):
         raise ValueError(f'input_mode is {input_mode!r}: "spark" or "files"')
     others = num_ps + evaluator
