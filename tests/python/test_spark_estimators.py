@@ -25,6 +25,7 @@ import hvd.spark
 from horovod.spark.common.store import DBFSLocalStore, FilesystemStore, HDFSStore, LocalStore, Store
 from horovod.spark.common.util import prepare_data
 from hvd.spark import arrow
+from hvd.spark.data_module import DataModule
 from launching import ROOT
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::FutureWarning")]
@@ -224,16 +225,15 @@ def test_tf_keras(tmp_path) -> None:
         KerasEstimator(model=torch.nn.Linear(3, 1), loss="mse", **columns, **settings).fit_on_parquet()
 
 
-class Shards:
-    """A data_module: every second row, in batches of tensors."""
+class Shards(DataModule):
+    """Every second row, in batches of tensors."""
 
-    def __init__(self, train_dir, val_dir, cur_shard, shard_count, train_batch_size, schema_fields, **keywords) -> None:
-        assert shard_count == 2 and keywords["has_val"] and schema_fields == ["x", "a"]
-        self._folders, self._shard, self._batch_size = (train_dir, val_dir), cur_shard, train_batch_size
-        self._steps = keywords["steps_per_epoch_train"], keywords["steps_per_epoch_val"]
-
-    def __enter__(self):
-        return self
+    def __init__(self, **keywords) -> None:
+        super().__init__(**keywords)
+        assert self.shard_count == 2 and self.has_val and self.schema_fields == ["x", "a"]
+        assert keywords["label_cols"] == ["a"]
+        self._steps = self.steps_per_epoch_train, self.steps_per_epoch_val
+        self._folders = self.train_dir, self.val_dir
 
     def __exit__(self, *_) -> None:
         self._folders = ()
@@ -246,10 +246,59 @@ class Shards:
 
     def _batches(self, kind: int):
         table = pyarrow.parquet.read_table(self._folders[kind].removeprefix("file://"))
-        rows = {name: torch.tensor(values)[self._shard :: 2].float() for name, values in table.to_pydict().items()}
-        places = torch.arange(self._steps[kind] * self._batch_size).reshape(self._steps[kind], -1)
+        rows = {name: torch.tensor(values)[self.cur_shard :: 2].float() for name, values in table.to_pydict().items()}
+        places = torch.arange(self._steps[kind] * self.train_batch_size).reshape(self._steps[kind], -1)
         batches = [{name: values[place % len(values)] for name, values in rows.items()} for place in places]
         return torch.utils.data.DataLoader(batches, batch_size=None)
+
+
+class Rows(DataModule):
+    """One batch with all rows, as tensors."""
+
+    def train_data(self):
+        table = pyarrow.parquet.read_table(self.train_dir.removeprefix("file://"))
+        return [{name: torch.tensor(values).float() for name, values in table.to_pydict().items()}]
+
+
+class Pairs(Rows):
+    """The same for Keras, without an end."""
+
+    def train_data(self):
+        ((inputs, labels),) = ([np.asarray(values) for values in batch.values()] for batch in super().train_data())
+        while True:
+            yield inputs, labels
+
+
+class Nothing(DataModule):
+    def train_data(self):
+        return []
+
+
+def test_data_modules(tmp_path) -> None:
+    import keras
+
+    from hvd.spark.keras import KerasEstimator
+
+    inputs = np.random.default_rng(0).normal(size=(ROWS, 3))
+    table = pyarrow.table({"x": list(inputs), "y": inputs @ WEIGHTS})
+    (tmp_path / "intermediate_train_data").mkdir()
+    pyarrow.parquet.write_table(table, tmp_path / "intermediate_train_data" / "part-0.parquet")
+    params = {"num_proc": None, "backend": Here(), "batch_size": ROWS // 4, "epochs": 5, "sample_weight_col": None}
+    estimator = torch_estimator(Store.create(str(tmp_path)), data_module=Rows, **params)
+    history = estimator.fit_on_parquet().getHistory()
+    # Four times the same batch make an epoch, and as many steps of gradient descent.
+    losses = [entry["train"]["loss"] for entry in history]
+    assert len(losses) == 5 and losses == sorted(losses, reverse=True) and losses[-1] < losses[0] / 10
+    with pytest.raises(ValueError, match="has no more batches"):
+        estimator.setDataModule(Nothing).fit_on_parquet()
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    trained = KerasEstimator(
+        **{**params, "store": estimator.getStore(), "model": model, "optimizer": keras.optimizers.SGD(0.1)},
+        **{"loss": "mse", "feature_cols": ["x"], "label_cols": ["y"], "data_module": Pairs, "verbose": 0},
+        backward_passes_per_step=2,
+    ).fit_on_parquet()
+    losses = trained.getHistory()["loss"]
+    assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0] / 2
 
 
 @pytest.mark.long

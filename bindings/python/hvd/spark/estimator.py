@@ -95,6 +95,16 @@ class HvdEstimator(Estimator[Any], EstimatorParams):
             uneven=uneven,
             verbose=self.getVerbose(),
             use_gpu=self.getUseGpu(),
+            data_module=self.getDataModule(),
+            reading={
+                "transform_fn": self.getTransformationFn(),
+                "inmemory_cache_all": self.getInMemoryCacheAll(),
+                "reader_pool_type": self.getReaderPoolType(),
+                "train_reader_worker_count": self.getTrainReaderNumWorker(),
+                "val_reader_worker_count": self.getValReaderNumWorker(),
+                "continuous_cols": self.getContinuousCols(),
+                "categorical_cols": self.getCategoricalCols(),
+            },
         )
         function, arguments = self._training()
         results = backend.run(function, args=(work, *arguments), env=self.getBackendEnv())

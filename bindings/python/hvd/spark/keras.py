@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hvd.keras import framework
+from hvd.spark import data_module
 from hvd.spark.estimator import HvdEstimator, HvdModel, Predict
 from hvd.spark.params import with_params
 from hvd.spark.training import Columns, Work, can_log, endless, gpu_of_this_rank
@@ -19,6 +20,7 @@ __all__ = ["KerasEstimator", "KerasModel"]
 
 
 @with_params(
+    backward_passes_per_step="as of hvd.keras.DistributedOptimizer",
     custom_objects="what Keras does not know, by name",
     checkpoint_callback="a ModelCheckpoint for rank 0: the model that it wrote last is the result, and in the store",
     tensorflow_dataset_prefetch_buffer_size="without effect: hvd.data prefetches",
@@ -35,6 +37,7 @@ class KerasEstimator(HvdEstimator):
     _uneven = "repeat"
     defaults: ClassVar[Mapping[str, Any]] = {
         **HvdEstimator.defaults,
+        "backward_passes_per_step": 1,
         "custom_objects": {},
         "checkpoint_callback": None,
         "tensorflow_dataset_prefetch_buffer_size": 0,
@@ -49,7 +52,8 @@ class KerasEstimator(HvdEstimator):
 
     def _training(self) -> tuple[Callable[..., Any], Sequence[Any]]:
         names = "loss loss_weights metrics callbacks checkpoint_callback label_shapes transformation_fn"
-        settings = {name: self.getOrDefault(name) for name in f"{names} gradient_compression custom_objects".split()}
+        names += " backward_passes_per_step gradient_compression custom_objects"
+        settings = {name: self.getOrDefault(name) for name in names.split()}
         optimizer = self.getOptimizer() or getattr(self.getModel(), "optimizer", None) or "rmsprop"
         keras = _keras_of(self.getModel())
         settings["optimizer"] = keras.optimizers.serialize(keras.optimizers.get(optimizer))
@@ -131,27 +135,30 @@ def _train(work: Work, content: bytes, settings: Mapping[str, Any]) -> tuple[dic
         keras.utils.set_random_seed(work.seed)
     _choose_gpu(work, keras.backend.backend())
     model = _compiled(work, content, settings)
-    train, val = work.train_reader(), work.val_reader()
     batches = _Batches(model, work, settings)
-    validation: dict[str, Any] = {}
-    if val is not None:
-        validation["validation_data"] = endless(lambda: val.batches(batches.converted))
-        validation["validation_steps"] = work.val_steps or len(val)
-    with tempfile.TemporaryDirectory() as logs, tempfile.TemporaryDirectory() as folder:
+    with (
+        tempfile.TemporaryDirectory() as logs,
+        tempfile.TemporaryDirectory() as folder,
+        data_module.opened(work, lambda reader, _: endless(lambda: reader.batches(batches.converted))) as (
+            found,
+            steps,
+        ),
+    ):
         kept = _Kept(settings, folder)
         history = model.fit(
-            endless(lambda: train.batches(batches.converted)),
-            steps_per_epoch=work.train_steps or len(train),
+            found[0],
+            steps_per_epoch=steps[0],
             epochs=work.epochs,
             verbose=(2 if work.verbose else 0) if hvd.rank() == 0 else 0,
             callbacks=_callbacks(work, settings, kept, logs),
             shuffle=False,  # the reader has
-            **validation,
+            validation_data=found[1] if work.val_path else None,
+            validation_steps=steps[1] if work.val_path else None,
         )
         if hvd.rank() != 0:
             return None
-        found = {name: [float(value) for value in values] for name, values in history.history.items()}
-        return found, kept.content(model)
+        values_by_name = {name: [float(value) for value in values] for name, values in history.history.items()}
+        return values_by_name, kept.content(model)
 
 
 def _choose_gpu(work: Work, backend: str) -> None:
@@ -182,7 +189,9 @@ def _compiled(work: Work, content: bytes, settings: Mapping[str, Any]) -> Any:
     else:
         optimizer = keras.optimizers.deserialize(settings["optimizer"], custom_objects=settings["custom_objects"])
     optimizer = hvd.DistributedOptimizer(
-        optimizer, compression=settings["gradient_compression"] or hvd.Compression.none
+        optimizer,
+        compression=settings["gradient_compression"] or hvd.Compression.none,
+        backward_passes_per_step=settings["backward_passes_per_step"],
     )
     if not _has_schedule(optimizer):
         set_learning_rate(optimizer, learning_rate_of(optimizer) * hvd.size())

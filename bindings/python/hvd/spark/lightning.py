@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import importlib
 import io
@@ -13,7 +12,9 @@ from typing import Any, ClassVar
 
 import torch
 
+from hvd.data import Reader
 from hvd.lightning import HvdStrategy, _strategies
+from hvd.spark import data_module
 from hvd.spark.estimator import HvdEstimator
 from hvd.spark.params import with_params
 from hvd.spark.torch import TorchModel, _cast, _writable
@@ -30,7 +31,6 @@ __all__ = ["LightningEstimator", "LightningModel"]
     loader_num_epochs="without effect",
     terminate_on_nan="without effect",
     profiler="of the Trainer",
-    data_module="a class that reads the files on the ranks, in place of hvd.data",
     train_async_data_loader_queue_size="without effect: hvd.data prefetches",
     val_async_data_loader_queue_size="without effect: hvd.data prefetches",
     debug_data_loader="without effect",
@@ -39,20 +39,12 @@ class LightningEstimator(HvdEstimator):
     """Trains a LightningModule, which has its own optimizers and losses; see `HvdEstimator`. Its steps get a batch as a
     dictionary of tensors by column, of input_shapes and label_shapes if they are given; floating-point columns come in
     the type of its parameters. A run does not go on from a checkpoint.
-
-    data_module: a class, or a function, that returns a context manager. Called on each rank with these keywords:
-    train_dir and val_dir (URLs of the Parquet files), storage_options, cur_shard (the rank) and shard_count,
-    num_train_epochs, has_val, train_batch_size, val_batch_size, steps_per_epoch_train, steps_per_epoch_val, shuffle,
-    transform_fn, inmemory_cache_all, schema_fields (the names of the columns), verbose. The object that the context
-    manager returns on entry has methods `train_data()` and `val_data()`, which return loaders for the Trainer. All
-    ranks must make the same number of steps, so each epoch of a loader must end after steps_per_epoch_train or
-    steps_per_epoch_val batches.
     """
 
     _prefix = "pytorch_lightning"
     defaults: ClassVar[Mapping[str, Any]] = {
         **HvdEstimator.defaults,
-        **dict.fromkeys(("num_gpus", "loader_num_epochs", "logger", "profiler", "data_module")),
+        **dict.fromkeys(("num_gpus", "loader_num_epochs", "logger", "profiler")),
         "trainer_args": {},
         "log_every_n_steps": 50,
         "terminate_on_nan": False,
@@ -63,7 +55,7 @@ class LightningEstimator(HvdEstimator):
 
     def _training(self) -> tuple[Callable[..., Any], Sequence[Any]]:
         names = "callbacks input_shapes label_shapes transformation_fn gradient_compression"
-        names += " trainer_args logger log_every_n_steps profiler data_module inmemory_cache_all"
+        names += " trainer_args logger log_every_n_steps profiler"
         return _train, (self.getModel(), {name: self.getOrDefault(name) for name in names.split()})
 
     def _trained(self, work: Work, result: Any) -> LightningModel:
@@ -94,7 +86,11 @@ def _train(work: Work, model: Any, settings: Mapping[str, Any]) -> tuple[list[di
     lightning = __import__(_strategies().__name__.rpartition(".")[0], fromlist=["Trainer"])
     gpu = gpu_of_this_rank(work.use_gpu, torch.cuda.device_count())
     history: list[dict[str, float]] = []
-    with tempfile.TemporaryDirectory() as logs, _loaders(work, model, settings) as loaders:
+
+    def loader(reader: Reader, steps: int) -> Any:
+        return torch.utils.data.DataLoader(_Steps(reader, steps, model, work, settings), batch_size=None)
+
+    with tempfile.TemporaryDirectory() as logs, data_module.opened(work, loader) as (loaders, _):
         trainer = _trainer(lightning, work, settings, gpu, history, logs)
         trainer.fit(model, *loaders)
         if hvd.rank() == 0:
@@ -134,52 +130,10 @@ def _trainer(
     )
 
 
-@contextlib.contextmanager
-def _loaders(work: Work, model: Any, settings: Mapping[str, Any]) -> Iterator[list[Any]]:
-    """The loader for training, and the one for validation if there are rows for it."""
-    train, val = work.train_reader(), work.val_reader()
-    train_steps, val_steps = work.train_steps or len(train), (work.val_steps or len(val)) if val else 0
-    if settings["data_module"] is None:
-        found = [_loader(_Steps(train, train_steps, model, work, settings))]
-        yield [*found, _loader(_Steps(val, val_steps, model, work, settings))] if val else found
-        return
-    keywords = _keywords(work, settings, train_steps, val_steps)
-    with settings["data_module"](**keywords) as module:
-        yield [module.train_data(), module.val_data()] if val else [module.train_data()]
-
-
-def _keywords(work: Work, settings: Mapping[str, Any], train_steps: int, val_steps: int) -> dict[str, Any]:
-    """The keyword arguments of a data_module."""
-    import hvd
-
-    return {
-        "train_dir": work.store.readable(work.train_path),
-        "val_dir": work.store.readable(work.val_path) if work.val_path else None,
-        "storage_options": work.store.storage_options,
-        "cur_shard": hvd.rank(),
-        "shard_count": hvd.size(),
-        "num_train_epochs": work.epochs,
-        "has_val": work.val_path is not None,
-        "train_batch_size": work.batch_size,
-        "val_batch_size": work.val_batch_size,
-        "steps_per_epoch_train": train_steps,
-        "steps_per_epoch_val": val_steps,
-        "shuffle": work.shuffle,
-        "transform_fn": settings["transformation_fn"],
-        "inmemory_cache_all": settings["inmemory_cache_all"],
-        "schema_fields": work.columns,
-        "verbose": work.verbose,
-    }
-
-
-def _loader(batches: _Steps) -> Any:
-    return torch.utils.data.DataLoader(batches, batch_size=None)
-
-
 class _Steps(torch.utils.data.IterableDataset[Columns]):
     """As many batches in each epoch, whatever the reader has."""
 
-    def __init__(self, reader: Any, steps: int, model: Any, work: Work, settings: Mapping[str, Any]) -> None:
+    def __init__(self, reader: Reader, steps: int, model: Any, work: Work, settings: Mapping[str, Any]) -> None:
         self._reader, self._steps, self._model, self._work, self._settings = reader, steps, model, work, settings
 
     def __len__(self) -> int:

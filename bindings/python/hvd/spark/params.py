@@ -15,13 +15,22 @@ C = TypeVar("C", bound=type)
 
 _NOT_SAVED = ("store", "backend")
 
+# Names in setters and getters that do not follow from the param's.
+_ACCESSORS = {
+    "inmemory_cache_all": "InMemoryCacheAll",
+    "num_gpus": "NumGPUs",
+    "shuffle_buffer_size": "ShufflingBufferSize",
+    "train_reader_num_workers": "TrainReaderNumWorker",
+    "val_reader_num_workers": "ValReaderNumWorker",
+}
+
 
 def with_params(**docs: str) -> Callable[[C], C]:
     """Gives a class of params a Param, a setter and a getter for each name: `setNumProc`, `getNumProc` for num_proc."""
 
     def add(cls: C) -> C:
         for name, doc in docs.items():
-            camel = "".join(part.capitalize() for part in name.split("_"))
+            camel = _ACCESSORS.get(name) or "".join(part.capitalize() for part in name.split("_"))
             setattr(cls, name, Param(Params._dummy(), name, doc))
             setattr(cls, f"set{camel}", _setter(name))
             setattr(cls, f"get{camel}", _getter(name))
@@ -126,8 +135,8 @@ def _decoded(text: str) -> Any:
     feature_cols="columns that the model takes",
     label_cols="columns that the loss takes",
     sample_weight_col="a column with the weight of each row in the loss",
-    continuous_cols="without effect",
-    categorical_cols="without effect",
+    continuous_cols="for data_module",
+    categorical_cols="for data_module",
     label_shapes="of each label, with -1 for the rows",
     input_shapes="of each feature, with -1 for the rows",
     validation="the ratio of rows for validation, or the column that is positive in those",
@@ -143,11 +152,14 @@ def _decoded(text: str) -> Any:
     partitions_per_process="files that are written, by rank",
     train_steps_per_epoch="instead of as many as there are batches",
     validation_steps_per_epoch="instead of as many as there are batches",
+    data_module="a class that reads the files on the ranks, in place of hvd.data; see `hvd.spark.data_module`",
     transformation_fn="what is done to the rows that are read",
-    train_reader_num_workers="without effect",
-    val_reader_num_workers="without effect",
-    reader_pool_type="without effect",
-    inmemory_cache_all="without effect: files are in the page cache",
+    transformation_edit_fields="without effect: columns are what transformation_fn makes",
+    transformation_removed_fields="without effect",
+    train_reader_num_workers="for data_module",
+    val_reader_num_workers="for data_module",
+    reader_pool_type="for data_module",
+    inmemory_cache_all="for data_module; without it files are in the page cache",
     gradient_compression="one of hvd.Compression",
     compress_sparse_cols="without effect: sparse vectors are written densely",
     use_gpu="whether ranks use GPUs if they have some",
@@ -161,8 +173,8 @@ class EstimatorParams(SavedParams):
         **_without_value(
             "num_proc backend store model optimizer loss loss_weights feature_cols label_cols sample_weight_col "
             "continuous_cols categorical_cols label_shapes input_shapes validation val_batch_size random_seed run_id "
-            "shuffle_buffer_size train_steps_per_epoch validation_steps_per_epoch transformation_fn "
-            "gradient_compression mp_start_method"
+            "shuffle_buffer_size train_steps_per_epoch validation_steps_per_epoch data_module transformation_fn "
+            "transformation_edit_fields transformation_removed_fields gradient_compression mp_start_method"
         ),
         "metrics": [],
         "batch_size": 32,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import io
 import itertools
 import warnings
@@ -11,6 +12,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from hvd.spark import data_module
 from hvd.spark.estimator import HvdEstimator, HvdModel, Predict
 from hvd.spark.params import with_params
 from hvd.spark.training import Columns, Work, endless, gpu_of_this_rank, reshaped, stacked
@@ -147,24 +149,21 @@ class _Training:
         import hvd.torch as hvd
 
         work = self.work
-        train, val = work.train_reader(), work.val_reader()
-        train_steps = work.train_steps or len(train)
-        val_steps = (work.val_steps or len(val)) if val else 0
-        train_batches = endless(lambda: train.batches(self._converted))
-        val_batches = endless(lambda: val.batches(self._converted)) if val else iter(())
         history = []
         checkpoint = self._checkpoint(self.first_epoch)
-        for epoch in range(self.first_epoch, self.first_epoch + work.epochs):
-            found = {"epoch": epoch, "train": self._epoch(itertools.islice(train_batches, train_steps), True)}
-            if val:
-                with torch.no_grad():
-                    found["validation"] = self._epoch(itertools.islice(val_batches, val_steps), False)
-            history.append(found)
-            if hvd.rank() == 0:
-                checkpoint = self._checkpoint(epoch + 1)
-                work.save(lambda: checkpoint)  # noqa: B023
-                if work.verbose:
-                    print(found, flush=True)
+        with data_module.opened(work, lambda reader, _: endless(lambda: reader.batches(self._converted))) as found:
+            train, *val = ((endless(functools.partial(iter, loader)), steps) for loader, steps in zip(*found))
+            for epoch in range(self.first_epoch, self.first_epoch + work.epochs):
+                done: dict[str, Any] = {"epoch": epoch, "train": self._epoch(itertools.islice(*train), True)}
+                for each in val:
+                    with torch.no_grad():
+                        done["validation"] = self._epoch(itertools.islice(*each), False)
+                history.append(done)
+                if hvd.rank() == 0:
+                    checkpoint = self._checkpoint(epoch + 1)
+                    work.save(lambda: checkpoint)  # noqa: B023
+                    if work.verbose:
+                        print(done, flush=True)
         return (history, checkpoint) if hvd.rank() == 0 else None
 
     def _converted(self, columns: Columns) -> Columns:

@@ -37,6 +37,8 @@ class Work:
     uneven: str
     verbose: int
     use_gpu: bool
+    data_module: Any  # see `hvd.spark.data_module`; None: hvd.data reads
+    reading: Mapping[str, Any]  # further keyword arguments of it
 
     @property
     def columns(self) -> list[str]:
@@ -83,9 +85,14 @@ def can_log(*modules: str) -> bool:
 
 
 def endless(batches: Callable[[], Iterator[Any]]) -> Generator[Any, None, None]:
-    """One epoch after the other."""
+    """One epoch after the other. ValueError: one has no batches."""
     while True:
-        yield from batches()
+        is_empty = True
+        for batch in batches():
+            is_empty = False
+            yield batch
+        if is_empty:
+            raise ValueError("what this rank trains on, or is validated on, has no more batches")
 
 
 def gpu_of_this_rank(wanted: bool, count: int) -> int | None:
