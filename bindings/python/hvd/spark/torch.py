@@ -68,6 +68,7 @@ class TorchEstimator(HvdEstimator):
             model=model,
             optimizer=optimizer,
             loss=self.getLoss(),
+            loss_constructors=self.getLossConstructors(),
             input_shapes=self.getInputShapes(),
             feature_columns=list(work.features),
             label_columns=list(work.labels),
@@ -78,13 +79,17 @@ class TorchEstimator(HvdEstimator):
 @with_params(
     optimizer="with the state at the end of the training",
     loss="that it was trained with",
+    loss_constructors="that it was trained with, instead of loss",
     input_shapes="of each feature, with -1 for the rows",
 )
 class TorchModel(HvdModel):
     """A model that TorchEstimator has trained; see `HvdModel`. history: a dictionary for each epoch, with "epoch",
     "train" and, if it was validated, "validation", each with "loss" and "all_metrics"."""
 
-    defaults: ClassVar[Mapping[str, Any]] = {**HvdModel.defaults, "optimizer": None, "loss": None, "input_shapes": None}
+    defaults: ClassVar[Mapping[str, Any]] = {
+        **HvdModel.defaults,
+        **dict.fromkeys(("optimizer", "loss", "loss_constructors", "input_shapes")),
+    }
 
     def _loader(self) -> Callable[[], Predict]:
         return _Loader(self.getModel(), self.getInputShapes())
