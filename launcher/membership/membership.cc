@@ -184,7 +184,9 @@ void Membership::end_if_hopeless() {
       in_epoch + count([](const Process& process) { return process.place == Place::waiting && process.has_state; });
   if (finishing_ && (nobody_is_left || (!is_first() && trained == 0))) return end_job(epoch_failure_);
   // A member that is not known to have the state may just not have said so before another one finished.
-  if (state_is_lost() && !finishing_ && !has_left_early_) return end_job("every process that had the job's state is gone");
+  if (state_is_lost() && !finishing_ && !has_left_early_) {
+    return end_job("every process that had the job's state is gone");
+  }
   if (state_is_lost() && has_left_early_ && count_at(Place::expelled) == 0) return end_job({}, true);
   if (all_have_failed()) return end_job("every process has failed before the job began");
   const bool some_may_arrive = in_epoch > 0 || (is_first() && count_at(Place::starting) > 0);

@@ -392,9 +392,9 @@ class Cluster:
             for name, amounts in resources.items()
         ]
 
-        def start(_: elastic.Nodes, host: elastic._Host, name: str, slots: int) -> elastic._Kept:
+        def start(_: elastic.Nodes, node: str, name: str, slots: int) -> elastic._Kept:
             self.started.append((name, slots))
-            return elastic._Kept(host, PlaceAddress(name, "", slots), None, "listens", "ends", self.clock.now)
+            return elastic._Kept(node, PlaceAddress(name, "", slots), None, "listens", "ends", self.clock.now)
 
         for where, name, value in [
             *((elastic.ray, "nodes", lambda: nodes), (elastic.ray, "kill", lambda actor: None)),
@@ -456,17 +456,24 @@ def test_hosts_of_a_discovery_are_nodes_by_any_of_their_names(monkeypatch):
     from hvd.cluster import Ticket
     from hvd.ray import elastic
 
-    cluster = Cluster(monkeypatch, {"a": {"CPU": 8, "node:a": 1, "node:fast": 1, "node:big": 1}})
+    cluster = Cluster(monkeypatch, {"a": {"CPU": 8, "node:a": 1, "node:fast": 1, "node:big": 1}, "b": {"CPU": 8}})
     discovery = Discovery()
-    found = elastic.Nodes(Ticket("", b""), {"CPU": 2, "GPU": 0}, None, discovery, 10)
-    discovery.slots = {"fast": 1, "big": 2, "elsewhere": 3, "a": 0}
-    assert found.addresses() == []
-    assert cluster.started == [("fast-aaaaaa", 1), ("big-aaaaaa", 2)]
+    found = elastic.Nodes(Ticket("", b""), {"CPU": 2, "GPU": 0}, 3, discovery, 10)
+
+    def usable(**slots: int) -> list[tuple[str, int]]:
+        discovery.slots = slots
+        return [(place.name, place.slots) for place in found.addresses()]
+
+    assert usable(fast=1, big=1, elsewhere=3, a=0) == []
+    assert cluster.started == [("a-aaaaaa", 2)]
     cluster.ready.append("listens")
-    assert [(place.name, place.slots) for place in found.addresses()] == [("big-aaaaaa", 2), ("fast-aaaaaa", 1)]
-    discovery.slots = {"big": 1}
-    assert [(place.name, place.slots) for place in found.addresses()] == [("big-aaaaaa", 1)]
-    assert len(cluster.started) == 2
+    assert usable(fast=1, big=1) == usable(a=2) == [("a-aaaaaa", 2)]
+    # What has left the discovery counts no more towards max_workers.
+    assert usable(big=1, b=4) == [("a-aaaaaa", 1)]
+    assert cluster.started[1:] == [("b-bbbbbb", 2)]
+    assert usable(big=1, b=4) == [("a-aaaaaa", 1), ("b-bbbbbb", 2)]
+    assert usable(b=4) == [("b-bbbbbb", 2)]
+    assert cluster.started[2:] == [("b-bbbbbb-2", 1)]
 
 
 # Ray Train

@@ -193,7 +193,7 @@ def test_tf_keras(tmp_path) -> None:
     import tf_keras
 
     from horovod.tensorflow.keras.callbacks import BestModelCheckpoint
-    from hvd.spark.keras import KerasEstimator
+    from hvd.spark.keras import KerasEstimator, from_bytes
 
     store = Store.create(str(tmp_path))
     inputs = np.random.default_rng(0).normal(size=(ROWS, 3))
@@ -219,6 +219,8 @@ def test_tf_keras(tmp_path) -> None:
         kept = KerasEstimator(model=model, **columns, **other).fit_on_parquet()
         (early,) = kept._loader()()([inputs])
         (saved,) = trained._loader()()([inputs])
+        stored = from_bytes(store.read_checkpoint(other["run_id"]), tf_keras, {})
+        np.testing.assert_array_equal(stored.predict_on_batch(inputs), early)
         assert np.square(early[:, 0] - inputs @ WEIGHTS).mean() > 2 * np.square(saved[:, 0] - inputs @ WEIGHTS).mean()
         assert float(kept.getModel().optimizer.learning_rate) == pytest.approx(0.05)
     with pytest.raises(ValueError, match=r"of keras or tf_keras is needed, and torch.* is of neither"):
@@ -253,11 +255,14 @@ class Shards(DataModule):
 
 
 class Rows(DataModule):
-    """One batch with all rows, as tensors."""
+    """One batch with all rows, as tensors; for validation as a pair."""
 
     def train_data(self):
         table = pyarrow.parquet.read_table(self.train_dir.removeprefix("file://"))
         return [{name: torch.tensor(values).float() for name, values in table.to_pydict().items()}]
+
+    def val_data(self):
+        return [({"x": batch["x"]}, batch["y"]) for batch in self.train_data()]
 
 
 class Pairs(Rows):
@@ -268,8 +273,11 @@ class Pairs(Rows):
         while True:
             yield inputs, labels
 
+    def val_data(self):
+        return self.train_data()
 
-class Nothing(DataModule):
+
+class Nothing(Rows):
     def train_data(self):
         return []
 
@@ -281,14 +289,23 @@ def test_data_modules(tmp_path) -> None:
 
     inputs = np.random.default_rng(0).normal(size=(ROWS, 3))
     table = pyarrow.table({"x": list(inputs), "y": inputs @ WEIGHTS})
-    (tmp_path / "intermediate_train_data").mkdir()
-    pyarrow.parquet.write_table(table, tmp_path / "intermediate_train_data" / "part-0.parquet")
-    params = {"num_proc": None, "backend": Here(), "batch_size": ROWS // 4, "epochs": 5, "sample_weight_col": None}
+    for name in ("train", "val"):
+        (tmp_path / f"intermediate_{name}_data").mkdir()
+        pyarrow.parquet.write_table(table, tmp_path / f"intermediate_{name}_data" / "part-0.parquet")
+    params = {
+        "validation": 0.5,
+        "num_proc": None,
+        "backend": Here(),
+        "batch_size": ROWS // 4,
+        "epochs": 5,
+        "sample_weight_col": None,
+    }
     estimator = torch_estimator(Store.create(str(tmp_path)), data_module=Rows, **params)
     history = estimator.fit_on_parquet().getHistory()
     # Four times the same batch make an epoch, and as many steps of gradient descent.
     losses = [entry["train"]["loss"] for entry in history]
     assert len(losses) == 5 and losses == sorted(losses, reverse=True) and losses[-1] < losses[0] / 10
+    assert losses[-1] < history[-2]["validation"]["loss"] < losses[-2]
     with pytest.raises(ValueError, match="has no more batches"):
         estimator.setDataModule(Nothing).fit_on_parquet()
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
@@ -299,6 +316,24 @@ def test_data_modules(tmp_path) -> None:
     ).fit_on_parquet()
     losses = trained.getHistory()["loss"]
     assert losses == sorted(losses, reverse=True) and losses[-1] < losses[0] / 2
+    assert len(trained.getHistory()["val_loss"]) == 5
+
+
+def test_setters_have_the_names_that_horovod_gave_them() -> None:
+    from horovod.spark.keras import KerasEstimator
+    from horovod.spark.lightning import TorchEstimator as LightningEstimator
+    from horovod.spark.torch import TorchEstimator, TorchModel
+
+    common = "InMemoryCacheAll ShufflingBufferSize TrainReaderNumWorker ValReaderNumWorker DataModule "
+    common += "TransformationEditFields TransformationRemovedFields MpStartMethod ReaderPoolType"
+    for kind, names in (
+        (KerasEstimator, f"{common} BackwardPassesPerStep CheckpointCallback"),
+        (TorchEstimator, f"{common} BackwardPassesPerStep TrainMinibatchFn LossConstructors"),
+        (LightningEstimator, f"{common} NumGPUs TrainAsyncDataLoaderQueueSize"),
+        (TorchModel, "LossConstructors InputShapes OutputCols"),
+    ):
+        for name in names.split():
+            assert getattr(getattr(kind(), f"set{name}")([7]), f"get{name}")() == [7]
 
 
 @pytest.mark.long
@@ -415,6 +450,7 @@ def test_stores(tmp_path) -> None:
     assert HDFSStore("/store", "name", 8020).get_runs_path() == "hdfs://name:8020/store/runs"
     assert hdfs.get_full_path("/other") == "hdfs://name:8020/other"
     assert hdfs.get_localized_path("hdfs://name:8020/store/runs") == "/store/runs"
+    assert HDFSStore("hdfs://name/store", port=8020).get_full_path("/other") == "hdfs://name/other"
     assert HDFSStore("/store", train_path="/rows").get_train_data_path() == "hdfs:///rows"
     with pytest.raises(ValueError, match="file:///store is not on HDFS"):
         HDFSStore("file:///store")

@@ -1,4 +1,4 @@
-"""What hvd.spark does in a session of Spark Connect, whose server this process starts. Prints a line for each."""
+"""What hvd.spark does in a session of Spark Connect, whose server this process starts. Prints a line for each call."""
 
 from __future__ import annotations
 

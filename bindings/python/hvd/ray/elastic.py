@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 from ray.exceptions import RayError
@@ -128,21 +128,11 @@ class Keeper:
         self._place.close()
 
 
-class _Host(NamedTuple):
-    """A node, by one of its names: discovery may know one node by several, each with slots of its own."""
-
-    node: str  # Ray's id
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.name}-{self.node[:6]}"  # several nodes may share an address
-
-
 @dataclass
 class _Kept:
     """A place, and the actor that keeps it."""
 
-    host: _Host
+    node: str  # Ray's id
     place: PlaceAddress  # without an address as long as the agent does not listen
     actor: Any
     listens: Any  # ObjectRef of the address
@@ -163,8 +153,8 @@ class Nodes:
         self._start_timeout_s = start_timeout_s
         self._free_by_node = _ray_free_by_node()
         self._kept: list[_Kept] = []
-        self._not_before: dict[_Host, float] = {}
-        self._seen: dict[_Host, tuple[int, float]] = {}  # free slots where others are taken, and since when
+        self._not_before: dict[str, float] = {}
+        self._seen: dict[str, tuple[int, float]] = {}  # free slots of a node that is partly taken, and since when
         self._warned: set[str] = set()
 
     def addresses(self) -> Sequence[PlaceAddress]:
@@ -173,34 +163,30 @@ class Nodes:
             try:
                 if not kept.place.address and _is_ready(kept.listens):
                     kept.place = PlaceAddress(kept.place.name, ray.get(kept.listens), kept.place.slots)
-                is_over = kept.host.node not in alive or _is_ready(kept.ends) or self._is_late(kept)
+                is_over = kept.node not in alive or _is_ready(kept.ends) or self._is_late(kept)
             except RayError as error:
                 is_over = True
                 self._warn(f"{kept.place.name} is not used for ranks: {str(error).splitlines()[-1]}")
             if is_over:
-                self._not_before[kept.host] = time.monotonic() + _RESTART_S
+                self._not_before[kept.node] = time.monotonic() + _RESTART_S
                 self._drop(kept)
         wanted = self._wanted(alive)
         self._use_more(alive, wanted)
-        # Where fewer slots are wanted the actor stays: the job leaves them, and does not lose their host.
-        listening = [place for host, slots in wanted.items() for place in _first(self._places(host), slots)]
-        return sorted(listening, key=lambda place: place.name)
+        # Where fewer slots are wanted the actor stays, so that ranks leave in order, and the host is not lost.
+        usable = [place for node, slots in wanted.items() for place in _usable(self._places(node), slots)]
+        return sorted(usable, key=lambda place: place.name)
 
-    def _wanted(self, alive: Mapping[str, Mapping[str, Any]]) -> dict[_Host, int]:
-        """Slots of each host, whatever else runs there."""
-        room = {identity: placement.fitting(node["Resources"], self._worker) for identity, node in alive.items()}
+    def _wanted(self, alive: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+        """Slots of each node, by id, whatever else runs there."""
+        room = {each: placement.fitting(node["Resources"], self._worker) for each, node in alive.items()}
         if self._discovery is None:
-            return {_Host(each, node["NodeManagerAddress"]): room[each] for each, node in alive.items()}
+            return room
         found = self._discovery.find_available_hosts_and_slots()
-        return {
-            _Host(each, name): min(room[each], slots)
-            for name, slots in found.items()
-            for each, node in alive.items()
-            if name in placement.names_of_node(node)
-        }
+        slots = {each: sum(found.get(name, 0) for name in placement.names_of(node)) for each, node in alive.items()}
+        return {each: min(room[each], slots[each]) for each in room}
 
-    def _places(self, host: _Host) -> list[PlaceAddress]:
-        return [kept.place for kept in self._kept if kept.host == host]
+    def _places(self, node: str) -> list[PlaceAddress]:
+        return [kept.place for kept in self._kept if kept.node == node]
 
     def _is_late(self, kept: _Kept) -> bool:
         """Whether its actor has not started in time: other work may have taken the room that it was to have."""
@@ -209,50 +195,51 @@ class Nodes:
         self._warn(f"{kept.place.name}: no actor within {self._start_timeout_s:g} s (placement_group_timeout_s)")
         return True
 
-    def _use_more(self, alive: Mapping[str, Mapping[str, Any]], wanted: Mapping[_Host, int]) -> None:
-        free = {each: dict(amounts) for each, amounts in self._free_by_node().items()}
-        # Whose room may still count as free.
-        starting = {kept.host.node for kept in self._kept if not kept.place.address}
-        for host, slots in wanted.items():
-            own = self._places(host)
-            missing = slots - sum(place.slots for place in own)
+    def _use_more(self, alive: Mapping[str, Mapping[str, Any]], wanted: Mapping[str, int]) -> None:
+        free = self._free_by_node()
+        kept = {node: sum(place.slots for place in self._places(node)) for node in wanted}
+        used = sum(min(wanted[node], kept[node]) for node in wanted)
+        for node, slots in wanted.items():
+            missing = slots - kept[node]
             if self._most is not None:
-                missing = min(missing, self._most - sum(kept.place.slots for kept in self._kept))
-            if missing < 1 or host.node in starting or time.monotonic() < self._not_before.get(host, 0):
+                missing = min(missing, self._most - used)
+            own = self._places(node)
+            is_starting = not all(place.address for place in own)  # and its room may still count as free
+            if missing < 1 or is_starting or time.monotonic() < self._not_before.get(node, 0):
                 continue
-            there = free.get(host.node, {})
+            there = free.get(node, {})
             fitting = min(missing, placement.fitting(there, self._worker))
-            if fitting < missing and not self._has_settled(host, fitting):
+            if fitting < missing and not self._has_settled(node, fitting):
                 continue
+            name = f"{alive[node]['NodeManagerAddress']}-{node[:6]}"  # several nodes may share an address
             if fitting:
-                self._kept.append(self._start(host, _unused(str(host), own), fitting))
-                for name, amount in self._worker.items():
-                    there[name] = there.get(name, 0) - fitting * amount
+                self._kept.append(self._start(node, _unused(name, own), fitting))
+                used += fitting
             elif not own:
                 self._warn(
-                    f"waits for room on {host}: {placement.amounts(there)} of "
-                    f"{placement.amounts(alive[host.node]['Resources'])} are free, and a rank needs "
+                    f"waits for room on {name}: {placement.amounts(there)} of "
+                    f"{placement.amounts(alive[node]['Resources'])} are free, and a rank needs "
                     f"{placement.amounts(self._worker)}"
                 )
 
-    def _has_settled(self, host: _Host, slots: int) -> bool:
+    def _has_settled(self, node: str, slots: int) -> bool:
         now = time.monotonic()
-        seen, since = self._seen.get(host, (-1, now))
+        seen, since = self._seen.get(node, (-1, now))
         if seen != slots:
-            self._seen[host] = (slots, now)
+            self._seen[node] = (slots, now)
         return seen == slots and now >= since + _SETTLE_S
 
-    def _start(self, host: _Host, name: str, slots: int) -> _Kept:
+    def _start(self, node: str, name: str, slots: int) -> _Kept:
         amounts = {name: amount * slots for name, amount in self._worker.items()}
         options = ray.remote(Keeper).options(
             num_cpus=amounts["CPU"],
             num_gpus=amounts["GPU"],
             max_concurrency=2,  # wait() goes on while others are called
-            scheduling_strategy=NodeAffinitySchedulingStrategy(host.node, soft=False),
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
         )
         actor: Any = options.remote(self._ticket)
         place = PlaceAddress(name, "", slots)
-        return _Kept(host, place, actor, actor.address.remote(), actor.wait.remote(), time.monotonic())
+        return _Kept(node, place, actor, actor.address.remote(), actor.wait.remote(), time.monotonic())
 
     def ends(self) -> Iterable[Mapping[str, bytes]]:
         answers = [kept.actor.ends.remote() for kept in self._kept if kept.place.address]
@@ -289,8 +276,8 @@ def _ray_free_by_node() -> Callable[[], Mapping[str, Mapping[str, float]]]:
     return available_resources_per_node
 
 
-def _first(places: Iterable[PlaceAddress], slots: int) -> Iterator[PlaceAddress]:
-    """So many slots of the places that listen."""
+def _usable(places: Iterable[PlaceAddress], slots: int) -> Iterator[PlaceAddress]:
+    """The places that listen, up to this many slots in all."""
     for place in places:
         if place.address and slots > 0:
             yield PlaceAddress(place.name, place.address, min(place.slots, slots))
@@ -298,7 +285,7 @@ def _first(places: Iterable[PlaceAddress], slots: int) -> Iterator[PlaceAddress]
 
 
 def _unused(name: str, places: Sequence[PlaceAddress]) -> str:
-    """The name for one more place of a host with these."""
+    """The name for one more place of a node with these."""
     used = {place.name for place in places}
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
     return next(each for each in names if each not in used)

@@ -21,7 +21,7 @@ class Settings:
         placement_group_timeout_s: seconds until the placement group has room, and then until its actors run.
         nics, verbose, ssh_identity_file: without effect: all addresses are tried, and nothing is started by ssh.
         discovery: of an elastic executor with `override_discovery=False`; its `find_available_hosts_and_slots()` says
-            how many ranks each node may have, by the node's address or by a resource "node:NAME" that it has.
+            how many ranks each node may have, by its address or NAME of its resources "node:NAME"; all its names count.
     """
 
     timeout_s: float = 30
@@ -113,9 +113,7 @@ class RayExecutor:
         else:
             if num_workers is not None or num_hosts is not None:
                 other = "num_hosts" if num_workers is None else "num_workers"
-                raise ValueError(
-                    f"Both `min_workers` and `{other}` provided. An elastic executor has min_workers and max_workers"
-                )
+                raise ValueError(f"Both `min_workers` and `{other}` provided. An elastic executor takes only the first")
             limits = Limits(min_workers, max_workers, reset_limit, cooldown_range, elastic_timeout)
             discovery = None if override_discovery else self.settings.discovery
             if discovery is None and not override_discovery:

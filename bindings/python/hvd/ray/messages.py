@@ -47,14 +47,14 @@ def configure(inbox: Any, rank: int) -> None:
     _inbox, _rank = inbox, rank
 
 
-def log(values: dict[str, Any], chief_only: bool = True) -> None:
+def log(values: dict[str, Any], chief_only: bool = True, *, stacklevel: int = 2) -> None:
     """Gives the callbacks of `RayExecutor.run` these values, which can be pickled; with `chief_only` on rank 0 only.
-    Warns if there are no callbacks."""
+    Warns if there are no callbacks; `stacklevel` is that of `warnings.warn`."""
     if chief_only and (basics.rank() if basics.is_initialized() else _rank) != 0:
         return
     inbox = _found_inbox()
     if inbox is None:
-        warnings.warn("log() has no effect: the call of the executor has no callbacks", stacklevel=2)
+        warnings.warn("log() has no effect: the call of the executor has no callbacks", stacklevel=stacklevel)
     else:
         ray.get(inbox.put.remote(values))
 

@@ -49,7 +49,7 @@ def new_group(bundle: Resources, count: int, strategy: str, timeout_s: float) ->
     if not group.wait(timeout_s):
         remove_placement_group(group)
         raise TimeoutError(
-            f"no room within {timeout_s:g} s (placement_group_timeout_s) for {count} bundles of {dict(bundle)}, "
+            f"no room within {timeout_s:g} s for {count} bundles of {dict(bundle)}, "
             f"{strategy}: {amounts(ray.available_resources())} of {amounts(ray.cluster_resources())} are free"
         )
     return group
@@ -85,8 +85,8 @@ def fitting(bundle: Resources, worker: Resources) -> int:
     return min((math.floor(bundle.get(name, 0) / amount) for name, amount in worker.items() if amount), default=0)
 
 
-def names_of_node(node: Mapping[str, Any]) -> set[str]:
-    """Of one of `ray.nodes()`: its address, and what its resources "node:NAME" call it, as Ray does by its address."""
+def names_of(node: Mapping[str, Any]) -> set[str]:
+    """The names of one of `ray.nodes()`: its address, and NAME of each of its resources `node:NAME`."""
     return {node["NodeManagerAddress"], *(key[5:] for key in node["Resources"] if key.startswith("node:"))}
 
 

@@ -1,4 +1,4 @@
-"""Readers of one's own for estimators: the param `data_module`."""
+"""Custom readers for estimators: the param `data_module`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class DataModule:
     hvd.data. Any class or function will do that takes these keywords and returns a context manager whose value has
     the methods below.
 
-    All ranks must make the same number of steps. What an epoch takes of a loader is steps_per_epoch_train or
-    steps_per_epoch_val batches; for Lightning an epoch of a loader must end after as many. A loader that ends earlier
-    begins again.
+    All ranks must make the same number of steps. An epoch takes steps_per_epoch_train or steps_per_epoch_val batches of
+    a loader. For torch a loader that ends earlier begins again. For Lightning an epoch of a loader must end after as
+    many batches; for Keras what is given must not end earlier (`repeat()`, or a generator without an end).
 
     Args:
         train_dir, val_dir: URLs of the files; val_dir is None without validation. storage_options: for fsspec.
@@ -29,10 +29,11 @@ class DataModule:
         shuffle, transform_fn, inmemory_cache_all: the params shuffle, transformation_fn and inmemory_cache_all.
         cur_shard, shard_count: the rank, and the number of ranks.
         schema_fields: names of the columns: features, labels, and the weight if there is one.
-        steps_per_epoch_train, steps_per_epoch_val: batches of an epoch, on each rank.
-        verbose: the param.
-        others: label_cols, continuous_cols, categorical_cols, random_seed, reader_pool_type,
-            train_reader_worker_count and val_reader_worker_count, the params of these names.
+        steps_per_epoch_train, steps_per_epoch_val: batches of an epoch, on each rank; 0 without validation.
+        verbose: the param verbose.
+        others: label_cols, continuous_cols, categorical_cols, random_seed and reader_pool_type, the params of these
+            names; train_reader_worker_count and val_reader_worker_count, the params train_reader_num_workers and
+            val_reader_num_workers.
     """
 
     short_name: str | None = None
@@ -83,8 +84,8 @@ class DataModule:
         pass
 
     def train_data(self) -> Any:
-        """What the framework trains on: for torch an iterable of dictionaries of tensors by column, for Lightning a
-        loader of such, for Keras what `fit` takes."""
+        """What the framework trains on: for torch an iterable of dictionaries of tensors by column, or of pairs of such
+        a dictionary and the label; for Lightning a loader of what its steps take; for Keras what `fit` takes."""
         raise NotImplementedError
 
     def val_data(self) -> Any:
@@ -93,17 +94,17 @@ class DataModule:
 
 
 @contextlib.contextmanager
-def opened(work: Work, own: Callable[[Reader, int], Any]) -> Iterator[tuple[list[Any], list[int]]]:
+def opened(work: Work, default_loader: Callable[[Reader, int], Any]) -> Iterator[tuple[list[Any], list[int]]]:
     """What this rank reads for training and, if there is any, for validation, and how many batches of each are an
     epoch. All ranks must call it.
 
     Args:
-        own: makes of a reader of hvd.data, and the batches of an epoch, what is read if there is no data_module.
+        default_loader: makes a loader of a reader of hvd.data and its batches in an epoch; used without data_module.
     """
     readers = [reader for reader in (work.train_reader(), work.val_reader()) if reader is not None]
     steps = [given or len(reader) for given, reader in zip((work.train_steps, work.val_steps), readers)]
     if work.data_module is None:
-        yield [own(reader, count) for reader, count in zip(readers, steps)], steps
+        yield [default_loader(reader, count) for reader, count in zip(readers, steps)], steps
         return
     with work.data_module(**_keywords(work, *steps)) as module:
         yield [module.train_data(), module.val_data()] if work.val_path else [module.train_data()], steps
@@ -113,7 +114,7 @@ def _keywords(work: Work, train_steps: int, val_steps: int = 0) -> dict[str, Any
     import hvd
 
     return {
-        **work.reading,
+        **work.data_module_options,
         "train_dir": work.store.readable(work.train_path),
         "val_dir": work.store.readable(work.val_path) if work.val_path else None,
         "storage_options": work.store.storage_options,

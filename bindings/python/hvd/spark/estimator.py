@@ -96,7 +96,7 @@ class HvdEstimator(Estimator[Any], EstimatorParams):
             verbose=self.getVerbose(),
             use_gpu=self.getUseGpu(),
             data_module=self.getDataModule(),
-            reading={
+            data_module_options={
                 "transform_fn": self.getTransformationFn(),
                 "inmemory_cache_all": self.getInMemoryCacheAll(),
                 "reader_pool_type": self.getReaderPoolType(),

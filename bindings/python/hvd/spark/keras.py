@@ -144,13 +144,13 @@ def _train(work: Work, content: bytes, settings: Mapping[str, Any]) -> tuple[dic
             steps,
         ),
     ):
-        kept = _Kept(settings, folder)
+        result = _Result(settings, folder)
         history = model.fit(
             found[0],
             steps_per_epoch=steps[0],
             epochs=work.epochs,
             verbose=(2 if work.verbose else 0) if hvd.rank() == 0 else 0,
-            callbacks=_callbacks(work, settings, kept, logs),
+            callbacks=_callbacks(work, settings, result, logs),
             shuffle=False,  # the reader has
             validation_data=found[1] if work.val_path else None,
             validation_steps=steps[1] if work.val_path else None,
@@ -158,7 +158,7 @@ def _train(work: Work, content: bytes, settings: Mapping[str, Any]) -> tuple[dic
         if hvd.rank() != 0:
             return None
         values_by_name = {name: [float(value) for value in values] for name, values in history.history.items()}
-        return values_by_name, kept.content(model)
+        return values_by_name, result.content(model)
 
 
 def _choose_gpu(work: Work, backend: str) -> None:
@@ -210,22 +210,22 @@ def _has_schedule(optimizer: Any) -> bool:
     return isinstance(getattr(optimizer, "_learning_rate", None), schedule)
 
 
-def _callbacks(work: Work, settings: Mapping[str, Any], kept: _Kept, logs: str) -> list[Any]:
+def _callbacks(work: Work, settings: Mapping[str, Any], result: _Result, logs: str) -> list[Any]:
     """hvd's first; on rank 0, TensorBoard's and the checkpoint's last. logs: a local folder for TensorBoard's files."""
     import hvd.keras as hvd
 
     found = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
     found += settings["callbacks"] or []
     if hvd.rank() == 0:
-        found += kept.callbacks
+        found += result.callbacks
         keras = importlib.import_module(settings["keras"])
         if keras.backend.backend() == "tensorflow" and can_log("tensorboard"):
             found.append(keras.callbacks.TensorBoard(logs))
-        found.append(_Checkpoint(work, kept, logs))
+        found.append(_Checkpoint(work, result, logs))
     return found
 
 
-class _Kept:
+class _Result:
     """What `fit` has trained: the model as it is, or as the param checkpoint_callback has written it last.
 
     Args:
@@ -235,6 +235,7 @@ class _Kept:
     def __init__(self, settings: Mapping[str, Any], folder: str) -> None:
         self._settings = settings
         self._path = ""
+        self._written, self._read_at = b"", 0
         callback = settings["checkpoint_callback"]
         self.callbacks = [] if callback is None else [callback]
         for each in self.callbacks:
@@ -245,21 +246,27 @@ class _Kept:
         """As a file, with the learning rate of one rank."""
         if not os.path.exists(self._path):
             return _with_rate_of_one(model)
+        changed = os.stat(self._path).st_mtime_ns
+        if changed != self._read_at:
+            self._written, self._read_at = _with_rate_of_one(self._load(model)), changed
+        return self._written
+
+    def _load(self, model: Any) -> Any:
         keras, custom_objects = importlib.import_module(self._settings["keras"]), self._settings["custom_objects"]
         if self._path.endswith(".keras"):
-            return _with_rate_of_one(keras.models.load_model(self._path, custom_objects=dict(custom_objects)))
-        written = from_bytes(to_bytes(model), keras, custom_objects)
-        written.load_weights(self._path)
-        return _with_rate_of_one(written)
+            return keras.models.load_model(self._path, custom_objects=dict(custom_objects))
+        other = from_bytes(to_bytes(model), keras, custom_objects)
+        other.load_weights(self._path)
+        return other
 
 
 class _Checkpoint(framework.ForEitherKeras, framework.keras.callbacks.Callback):
-    def __init__(self, work: Work, kept: _Kept, folder: str) -> None:
+    def __init__(self, work: Work, result: _Result, folder: str) -> None:
         super().__init__()
-        self._work, self._kept, self._folder = work, kept, folder
+        self._work, self._result, self._folder = work, result, folder
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self._work.save(lambda: self._kept.content(self.model))
+        self._work.save(lambda: self._result.content(self.model))
         self._work.save_logs(self._folder)
 
     def on_train_end(self, logs: Any = None) -> None:

@@ -91,7 +91,7 @@ class _Writer(MLWriter):
         values = {name: _encoded(value) for name, value in values.items() if name not in _NOT_SAVED}
         plain = self._instance.copy()
         plain._defaultParamMap = {}  # the class has them, and JSON has not all of their types
-        DefaultParamsWriter.saveMetadata(plain, path, _engine_of(self), paramMap=values)
+        DefaultParamsWriter.saveMetadata(plain, path, _session_or_context(self), paramMap=values)
 
 
 class _Reader(MLReader[Any]):
@@ -100,14 +100,14 @@ class _Reader(MLReader[Any]):
         self._class = cls
 
     def load(self, path: str) -> Any:
-        metadata = DefaultParamsReader.loadMetadata(path, _engine_of(self))
+        metadata = DefaultParamsReader.loadMetadata(path, _session_or_context(self))
         instance = self._class()
         instance._resetUid(metadata["uid"])
         return instance._set(**{name: _decoded(value) for name, value in metadata["paramMap"].items()})
 
 
-def _engine_of(saver: MLWriter | MLReader[Any]) -> Any:
-    """Of whom metadata is written and read: the session, or before Spark 4 its context."""
+def _session_or_context(saver: MLWriter | MLReader[Any]) -> Any:
+    """What PySpark's functions for metadata take: the session, or before Spark 4 its context."""
     return saver.sparkSession if int(pyspark.__version__.partition(".")[0]) >= 4 else saver.sc
 
 

@@ -207,7 +207,7 @@ class HDFSStore(Store):
         url = urllib.parse.urlsplit(prefix_path)
         if url.scheme not in ("", "hdfs"):
             raise ValueError(f"{prefix_path} is not on HDFS: hdfs://host:port/path, or a path, is needed")
-        self._authority = f"{host or ''}:{port}" if port else host or url.netloc
+        self._authority = url.netloc or (f"{host or ''}:{port}" if port else host or "")
         super().__init__(prefix_path, *args, **kwargs)
         given = {"user": user, "kerb_ticket": kerb_ticket, "extra_conf": extra_conf}
         self.storage_options.update({name: value for name, value in given.items() if value is not None})
@@ -216,7 +216,7 @@ class HDFSStore(Store):
         return path if "://" in path else f"hdfs://{self._authority}/{path.lstrip('/')}"
 
     def get_localized_path(self, path: str) -> str:
-        return urllib.parse.urlsplit(path).path
+        return re.sub(r"^hdfs://[^/]*", "", path)
 
 
 class DBFSLocalStore(FilesystemStore):

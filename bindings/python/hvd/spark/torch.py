@@ -175,7 +175,7 @@ class _Training:
         columns = stacked(columns, self.settings["transformation_fn"])
         return {name: torch.as_tensor(_writable(values)) for name, values in columns.items()}
 
-    def _epoch(self, batches: Iterator[Columns], is_training: bool) -> dict[str, Any]:
+    def _epoch(self, batches: Iterator[Any], is_training: bool) -> dict[str, Any]:
         """Averages over the rows of all ranks."""
         import hvd.torch as hvd
 
@@ -183,6 +183,8 @@ class _Training:
         metrics = self.settings["metrics"]
         sums = torch.zeros(1 + len(metrics) * len(self.work.labels) + 1, dtype=torch.float64)
         for columns in batches:
+            if isinstance(columns, (tuple, list)):  # features, and the label
+                columns = {**columns[0], **dict.fromkeys(self.work.labels, columns[1])}
             columns = _cast({name: values.to(self.device) for name, values in columns.items()}, self.model)
             inputs = reshaped(columns, self.work.features, self.settings["input_shapes"])
             labels = reshaped(columns, self.work.labels, self.settings["label_shapes"])

@@ -38,7 +38,7 @@ class Work:
     verbose: int
     use_gpu: bool
     data_module: Any  # see `hvd.spark.data_module`; None: hvd.data reads
-    reading: Mapping[str, Any]  # further keyword arguments of it
+    data_module_options: Mapping[str, Any]  # further keyword arguments
 
     @property
     def columns(self) -> list[str]:

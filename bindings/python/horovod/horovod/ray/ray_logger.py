@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import hvd.ray
+from hvd.ray import messages
 
 __all__ = ["log"]
 
 
 def log(info_dict: dict[str, Any]) -> None:
     """Gives the callbacks of `RayExecutor.run` these values, from whichever rank calls it."""
-    hvd.ray.log(info_dict, chief_only=False)
+    messages.log(info_dict, chief_only=False, stacklevel=3)

@@ -1,4 +1,4 @@
-"""Readers of one's own for estimators, see `hvd.spark.data_module`."""
+"""Custom readers for estimators, see `hvd.spark.data_module`."""
 
 from hvd.spark.data_module import DataModule
 
