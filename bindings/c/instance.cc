@@ -169,7 +169,12 @@ void Instance::shut_down() {
 
 void Instance::fail(const std::string& cause) {
   if (forked()) return;
-  if (const std::shared_ptr<Runtime> runtime = current()) runtime->fail(cause);
+  const std::shared_ptr<Runtime> runtime = current();
+  if (!runtime) return;
+  runtime->fail(cause);
+  if (const auto own = member()) {
+    own->report_failing(runtime->flight().ended_by_another() ? "has failed after another one" : cause);
+  }
 }
 
 void Instance::watch_for_terminate() {

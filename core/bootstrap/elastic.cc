@@ -68,6 +68,13 @@ Store EpochMember::store_of_epoch() const {
   return store_.with_prefix(epoch_prefix(place_.epoch)).with_alarm(check);
 }
 
+void EpochMember::report_failing(const std::string& cause) const {
+  try {
+    store_.set(failing_key(process_), cause);
+  } catch (const Error&) {  // its end says so
+  }
+}
+
 void EpochMember::report_unreachable(int rank) const {
   try {
     store_.add(unreachable_key(process_), rank + 1);

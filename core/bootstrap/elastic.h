@@ -7,6 +7,7 @@
 //   elastic/place/P/N        its place, for its Nth arrival: an EpochPlace
 //   elastic/synchronized/P   counter: P has been given the job's state
 //   elastic/preempted/P      counter: P, or the machine that it runs on, is about to be taken away
+//   elastic/failing/P        set once P is about to end with a failure, which is the value: "raised ..."
 //   elastic/unreachable/P    counter: P's epoch has failed because of this rank; each report adds the rank plus one
 //   elastic/change/E         counter: kOneStarting for each newcomer that has been started and has not arrived yet, and
 //                            a MembershipChange, once epoch E is to be left at the next step boundary
@@ -61,6 +62,7 @@ inline std::string stands_by_key(int process) { return "elastic/stands_by/" + st
 inline std::string prospect_key(int process) { return "elastic/prospect/" + std::to_string(process); }
 inline std::string synchronized_key(int process) { return "elastic/synchronized/" + std::to_string(process); }
 inline std::string preempted_key(int process) { return "elastic/preempted/" + std::to_string(process); }
+inline std::string failing_key(int process) { return "elastic/failing/" + std::to_string(process); }
 inline std::string unreachable_key(int process) { return "elastic/unreachable/" + std::to_string(process); }
 inline std::string place_key(int process, std::int64_t arrival) {
   return "elastic/place/" + std::to_string(process) + "/" + std::to_string(arrival);
@@ -88,6 +90,9 @@ class EpochMember {
   void report_synchronized() const { store_.add(synchronized_key(process_), 1); }
   // This process is to leave at the next step boundary, and gets no place any more.
   void report_preempted() const { store_.add(preempted_key(process_), 1); }
+  // This process is about to end with this failure. The others do not wait for its end, which may take seconds. Does
+  // nothing if the launcher is gone.
+  void report_failing(const std::string& cause) const;
   // This epoch has failed for this process because it could not reach that rank. To be called before it arrives again.
   // Does nothing if the launcher is gone.
   void report_unreachable(int rank) const;

@@ -31,7 +31,8 @@ Epochs::Epochs(const MembershipOptions& options, ElasticStore& store, Callbacks 
                  .arrived = [this](int process, std::int64_t arrival) { arrived(process, arrival); },
                  .synchronized = [this](int process) { synchronized(process); },
                  .preempted = [this](int process) { preempted(process); },
-                 .unreachable = [this](int process, std::int64_t rank) { unreachable(process, rank); }});
+                 .unreachable = [this](int process, std::int64_t rank) { unreachable(process, rank); },
+                 .failing = [this](int process, const std::string& cause) { failing(process, cause); }});
 }
 
 void Epochs::set_hosts(const std::vector<HostCount>& hosts) {
@@ -57,15 +58,14 @@ void Epochs::arrived(int process, std::int64_t arrival) {
   perform();
 }
 
-void Epochs::process_ended(int process, const std::string& host, const RankEnd& end) {
+void Epochs::process_ended(int process, const RankEnd& end) {
   if (over()) return;
-  const auto rank = membership_.rank_of(process);
-  const std::string name = rank ? "rank " + std::to_string(*rank) : "process " + std::to_string(process);
-  const std::string cause = failure_of(name + (host.empty() ? "" : " on " + host), end);
+  const std::string cause = failure_of(name_of(process), end);
   if (end_for_membership(end) != ProcessEnd::finished) {
     last_failed_ = process;
-    note(cause);
+    if (!failing_.contains(process)) note(cause);
   }
+  failing_.erase(process);
   membership_.process_ended(process, end_for_membership(end), cause, Clock::now());
   perform();
 }
@@ -94,6 +94,14 @@ void Epochs::unreachable(int process, std::int64_t rank) {
   if (!over()) membership_.process_cannot_reach(process, rank);
 }
 
+void Epochs::failing(int process, const std::string& said) {
+  if (over() || !membership_.alive(process) || !failing_.insert(process).second) return;
+  const std::string cause = name_of(process) + " " + said;
+  note(cause);
+  membership_.process_fails(process, cause, Clock::now());
+  perform();
+}
+
 void Epochs::host_preempted(const std::string& host) {
   if (over()) return;
   causes_.push_back("host " + host + " is preempted");
@@ -110,6 +118,13 @@ void Epochs::end_early() {
 void Epochs::note(const std::string& cause) {
   causes_.push_back(cause);
   if (!paused_) paused_ = Clock::now();
+}
+
+std::string Epochs::name_of(int process) const {
+  const auto rank = membership_.rank_of(process);
+  const std::string host = callbacks_.host_of(process);
+  return (rank ? "rank " + std::to_string(*rank) : "process " + std::to_string(process)) +
+         (host.empty() ? "" : " on " + host);
 }
 
 // Actions may cause events, whose actions follow.

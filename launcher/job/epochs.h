@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ class Epochs {
  public:
   struct Callbacks {
     std::function<void(int process, const std::string& host, int slot)> start;
+    std::function<std::string(int process)> host_of;  // its name, if the job has several hosts
     std::function<void(const std::string& line)> say;
     // The job is over; what still runs is to be ended. `culprit`: the process whose failure was the last.
     std::function<void(const EndJob& end, std::optional<int> culprit)> over;
@@ -31,8 +33,7 @@ class Epochs {
 
   // The hosts that the job may use, with their slots; starts processes.
   void set_hosts(const std::vector<HostCount>& hosts);
-  // A process has ended, as `end` says; `host`: its name, if the job has several.
-  void process_ended(int process, const std::string& host, const RankEnd& end);
+  void process_ended(int process, const RankEnd& end);
   void process_not_started(int process, const std::string& cause);
   // `had_ranks`: some ran there, so that the loss is a cause of the next epoch.
   void host_lost(const std::string& host, const std::string& cause, bool had_ranks);
@@ -57,12 +58,14 @@ class Epochs {
   void stands_by(int process);
   void preempted(int process);
   void unreachable(int process, std::int64_t rank);
+  void failing(int process, const std::string& said);
   void arrived(int process, std::int64_t arrival);
   void synchronized(int process) {
     membership_.process_synchronized(process, Clock::now());
     perform();
   }
   void note(const std::string& cause);
+  std::string name_of(int process) const;  // "rank 1 on h2" if it was in an epoch
   void perform();
   void apply(const StartProcess& start) { callbacks_.start(start.process, start.host, start.slot); }
   void apply(const BeginEpoch& begin);
@@ -86,6 +89,7 @@ class Epochs {
   int told_starting_ = 0;                 // to the last epoch
   std::optional<TimePoint> paused_;       // since when no epoch goes on
   std::vector<std::string> causes_;       // of the end of the last epoch
+  std::set<int> failing_;                 // processes that have said that they fail, and have not ended yet
   std::optional<int> last_failed_;
   bool is_stopped_ = false;
   bool is_performing_ = false;

@@ -131,6 +131,7 @@ void Job::start_elastic() {
       *options_.elastic, *hosts_.elastic_store,
       Epochs::Callbacks{
           .start = [this](int process, const std::string& host, int slot) { start_process(process, host, slot); },
+          .host_of = [this](int process) { return rank_at(process).host_name; },
           .say = [this](const std::string& line) { output_.say(line); },
           .over = [this](const EndJob& end, std::optional<int> culprit) { elastic_over(end, culprit); }});
   watch_allocation();
@@ -182,7 +183,7 @@ bool Job::goes_on_without(int rank, ExitStatus status, const JobEnding& said) {
   std::erase_if(hosts_.plans[static_cast<std::size_t>(rank_at(rank).host)].ranks,
                 [rank](const RankPlan& plan) { return plan.place.rank == rank; });
   end_.process_ended(rank, end);
-  epochs_->process_ended(rank, rank_at(rank).host_name, end);
+  epochs_->process_ended(rank, end);
   server_places_.process_failed();
   start_due_servers();
   move_servers(rank_at(rank).host);

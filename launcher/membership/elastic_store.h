@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,6 +23,7 @@ class ElasticStore : public StoreSource {
     std::function<void(int process)> synchronized;
     std::function<void(int process)> preempted;
     std::function<void(int process, std::int64_t rank)> unreachable;  // `rank`: of the epoch, for the process
+    std::function<void(int process, const std::string& cause)> failing;
   };
 
   // `origin` outlives it.
@@ -31,6 +33,7 @@ class ElasticStore : public StoreSource {
   void listen(Listener listener) { listener_ = std::move(listener); }
 
   RequestId ask(StoreRequest request, Answer answer) override {
+    if (request.operation == StoreOperation::set) return set(std::move(request), std::move(answer));
     if (request.operation != StoreOperation::add || request.amount <= 0) {
       return origin_.ask(std::move(request), std::move(answer));
     }
@@ -50,8 +53,21 @@ class ElasticStore : public StoreSource {
   void forget(RequestId request_id) override { origin_.forget(request_id); }
 
  private:
+  static std::optional<int> process_of(const std::string& key) {
+    return parse_number<int>(key.substr(key.rfind('/') + 1));
+  }
+
+  RequestId set(StoreRequest request, Answer answer) {
+    const auto process = process_of(request.key);
+    const bool is_failing = process && request.key == failing_key(*process) && listener_.failing;
+    const std::string cause = is_failing ? request.value : "";
+    const RequestId request_id = origin_.ask(std::move(request), std::move(answer));
+    if (is_failing) listener_.failing(*process, cause);
+    return request_id;
+  }
+
   void tell(const std::string& key, std::int64_t amount, std::int64_t sum) {
-    const auto process = parse_number<int>(key.substr(key.rfind('/') + 1));
+    const auto process = process_of(key);
     if (sum <= 0 || !process) return;
     if (key == stands_by_key(*process) && listener_.stands_by) listener_.stands_by(*process);
     if (key == arrived_key(*process) && listener_.arrived) listener_.arrived(*process, sum);

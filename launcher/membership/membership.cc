@@ -39,21 +39,27 @@ void Membership::process_synchronized(int process, TimePoint now) {
   advance(now);
 }
 
+void Membership::process_fails(int process, const std::string& cause, TimePoint now) {
+  const auto found = processes_.find(process);
+  if (found == processes_.end() || over() || found->second.place == Place::failing) return;
+  const Process before = found->second;
+  found->second.place = Place::failing;
+  found->second.has_state = false;
+  note_failure(before, cause, now);
+  advance(now);
+}
+
 void Membership::process_ended(int process, ProcessEnd how, const std::string& cause, TimePoint now) {
   const auto found = processes_.find(process);
   if (found == processes_.end()) return;
   const Process ended = found->second;
   const bool goes_on = !ended.leaves || state_is_leaving();
   processes_.erase(found);
-  const bool was_in_epoch = ended.place == Place::member;
   if (how == ProcessEnd::failed || how == ProcessEnd::failed_for_good) {
     last_failure_ = cause;
-    if (was_in_epoch) epoch_failure_ = cause;
-    note_first_failure();
     if (how == ProcessEnd::failed_for_good && is_first()) return end_job("no restart mends what has failed");
-    cool_down(ended.host, now);
-    if (was_in_epoch && running()) gather(cause, now);
-  } else if (goes_on && (was_in_epoch || is_first())) {
+    if (ended.place != Place::failing) note_failure(ended, cause, now);
+  } else if (goes_on && (ended.place == Place::member || (is_first() && ended.place != Place::failing))) {
     finishing_ = true;
   }
   advance(now);
@@ -178,6 +184,7 @@ void Membership::give_up_waiting(TimePoint now) {
 
 void Membership::end_if_hopeless() {
   if (ends_early_ && is_first()) return end_job({}, true);
+  if (count_at(Place::failing) > 0) return;  // they are left to end by themselves, and to say why
   const int in_epoch = count_at(Place::member);
   const bool nobody_is_left = in_epoch + count_at(Place::waiting) + count_at(Place::starting) == 0;
   const int trained =
@@ -274,6 +281,15 @@ void Membership::end_job(const std::string& failure, bool early) {
   }
   const bool names_another = !failure.empty() && !last_failure_.empty() && failure != last_failure_;
   actions_.emplace_back(EndJob{failure + (names_another ? "; the last failure: " + last_failure_ : ""), early});
+}
+
+void Membership::note_failure(const Process& process, const std::string& cause, TimePoint now) {
+  last_failure_ = cause;
+  note_first_failure();
+  cool_down(process.host, now);
+  if (process.place != Place::member) return;
+  epoch_failure_ = cause;
+  if (running()) gather(cause, now);
 }
 
 void Membership::cool_down(const std::string& host, TimePoint now) {

@@ -134,6 +134,8 @@ class Membership {
   void process_synchronized(int process, TimePoint now);
   // `cause`: of a failure, for the others and for the log.
   void process_ended(int process, ProcessEnd how, const std::string& cause, TimePoint now);
+  // The process is about to end with this failure: nobody waits for it any more, and process_ended() follows.
+  void process_fails(int process, const std::string& cause, TimePoint now);
   // Nobody waits for the process any more: it is stopped, or does not answer. If it wakes, it is a newcomer.
   void process_expelled(int process, const std::string& cause, TimePoint now);
   // The process's epoch has failed because it could not reach this rank. Comes before the process arrives again.
@@ -172,6 +174,7 @@ class Membership {
     starting,  // it has not arrived yet
     waiting,
     member,    // of the running epoch; while gathering: of the last one, and has not arrived again
+    failing,   // it has not ended yet, and keeps its slot until then
     expelled,  // it runs, but is not counted
   };
   struct Process {
@@ -216,6 +219,7 @@ class Membership {
   // The running epoch is over; its processes are expected to arrive.
   void gather(const std::string& cause, TimePoint now);
   void end_job(const std::string& failure, bool early = false);
+  void note_failure(const Process& process, const std::string& cause, TimePoint now);
   void cool_down(const std::string& host, TimePoint now);
 
   template <typename Predicate>

@@ -118,7 +118,7 @@ int colour_of_rank(int rank) { return kPalette[static_cast<std::size_t>(rank) % 
 const char* stream_name(Stream stream) { return stream == Stream::output ? "stdout" : "stderr"; }
 
 std::string output_tag(int rank, Stream stream, bool coloured, const std::string& kind) {
-  const std::string tag = "[" + kind + std::to_string(rank) + "]<" + stream_name(stream) + ">:";
+  std::string tag = "[" + kind + std::to_string(rank) + "]<" + stream_name(stream) + ">:";
   if (!coloured) return tag;
   return "\x1b[38;5;" + std::to_string(colour_of_rank(rank)) + "m" + tag + "\x1b[39m";
 }

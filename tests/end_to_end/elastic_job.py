@@ -2,11 +2,13 @@
 
     elastic_job.py STEPS [PROCESS@STEP=WHAT ...]
 
-Each process prints a line per finished step. WHAT: kill, exit, raise, exit_0, stop, kill_parent (it leaves a child),
-preempt (somebody else sends it SIGTERM); or at step 0, before init: never, late; and after it: prepare, for 2 s. A
-process does it at the first such step that it finishes, which is a later one if it has taken the state of another.
+Each process prints a line per finished step. WHAT: kill, exit, raise, raise_slowly (its end takes 4 s), exit_0, stop,
+kill_parent (it leaves a child), preempt (somebody else sends it SIGTERM); or at step 0, before init: never, late; and
+after it: prepare, for 2 s. A process does it at the first such step that it finishes, which is a later one if it has
+taken the state of another.
 """
 
+import atexit
 import os
 import re
 import signal
@@ -48,6 +50,9 @@ def do(what):
     elif what == "preempt":
         subprocess.run(["sh", "-c", f"kill -TERM {os.getpid()}"], check=True)
     elif what == "raise":
+        raise ValueError("bad data")
+    elif what == "raise_slowly":
+        atexit.register(time.sleep, 4)
         raise ValueError("bad data")
 
 

@@ -78,6 +78,19 @@ def test_the_others_go_on(deed, cause):
     assert last[0] == (30, 0, 3) and last[1] == (30, 1, 3) and last[3] == (30, 2, 3), last
 
 
+def test_nobody_waits_for_the_end_of_a_process_that_has_failed():
+    options = ("-np", 3, "--min-np", 2, "--cooldown-range", "0,0")
+    code, output, errors = run(*options, deeds=["1@5=raise_slowly"], steps=400)
+    assert code == 0, errors
+    told = r"epoch 2 with 2 ranks, after a pause of (\d\.\d\d\d) s; left: process 1; rank 1 raised ValueError: bad data"
+    pause = re.search(told, errors)
+    assert pause and float(pause[1]) < 3, errors
+    # Its slot is free once it has ended.
+    assert "; joined: process 3\n" in errors and errors.count("rank 1 raised") == 1, errors
+    check_no_step_is_lost(output)
+    assert set(done(output)) == {0, 2, 3}, output
+
+
 def test_rank_0_is_like_any_other():
     code, output, errors = run("-np", 3, "--min-np", 1, "--cooldown-range", "60,60", deeds=["0@5=kill", "1@9=kill"])
     assert code == 0, errors

@@ -1,6 +1,6 @@
 // Every interleaving of a small elastic job with a few faults: the real Membership, and processes that start, arrive,
-// train, notice that their epoch is over, finish, fail, stop and wake, on hosts that are lost, come back, shrink, and
-// cannot reach each other; and a job that is told to end early.
+// train, notice that their epoch is over, finish, fail (some say so before they end), stop and wake, on hosts that are
+// lost, come back, shrink, and cannot reach each other; and a job that is told to end early.
 //
 // What must hold: no process gets a place while another one of an older epoch still trains, unless that one was given
 // up; an epoch has at least min_np processes and at most max_np; rank 0 has the job's state, and survivors keep their
@@ -25,7 +25,7 @@ namespace {
 constexpr int kMostEpochs = 12;
 
 struct ModelProcess {
-  enum class At { starting, waiting, training, dismissed, ended };
+  enum class At { starting, waiting, training, failing, dismissed, ended };
   At at = At::starting;
   std::string host;
   int slot = 0;
@@ -180,15 +180,29 @@ class Explorer {
       }
       moves = true;  // it trains
     }
+    if (process.at == At::failing) {
+      moves = true;
+      branch(world, name + " ends", [&](World& next) { end(next, ProcessEnd::failed); });
+    }
     if (process.at == At::dismissed) {
       moves = true;
       branch(world, name + " leaves", [&](World& next) { end(next, ProcessEnd::dismissed); });
     }
-    if (world.faults == 0 || !process.lives() || world.over) return moves;
+    if (world.faults == 0 || !process.lives() || process.at == At::failing || world.over) return moves;
     branch(world, name + " fails", [&](World& next) {
       --next.faults;
       end(next, ProcessEnd::failed);
     });
+    if (process.at == At::training && !process.given_up) {
+      branch(world, name + " says that it fails", [&](World& next) {
+        --next.faults;
+        ModelProcess& self = next.processes.at(number);
+        next.broken.insert(self.epoch);
+        self.at = At::failing;
+        self.has_state = false;
+        next.membership.process_fails(number, "it fails", next.now);
+      });
+    }
     if ((process.at == At::training || process.at == At::starting) && !process.given_up) {
       branch(world, name + " stops", [&](World& next) {
         --next.faults;
