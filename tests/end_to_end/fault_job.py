@@ -96,7 +96,7 @@ class Driver:
         return any(line.startswith(words) for _, line in list(self.said))
 
     def has_said(self, words, after=0.0):
-        return {line[: line.index("]")] for when, line in list(self.said) if when > after and f">: {words}" in line}
+        return {line[: line.index("]")] for when, line in list(self.said) if when > after and f">:{words}" in line}
 
 
 def wait_for(condition, timeout=TIMEOUT):

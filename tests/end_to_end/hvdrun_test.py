@@ -877,7 +877,7 @@ def test_tags_on_a_terminal_have_the_colour_of_their_rank_and_files_have_none(te
     assert len(lines) == 4
     colours = {}
     for line in lines:
-        found = re.fullmatch(rf"({COLOUR})\[(\d)\]<(stdout|stderr)>:\x1b\[39m (.*)", line)
+        found = re.fullmatch(rf"({COLOUR})\[(\d)\]<(stdout|stderr)>:\x1b\[39m(.*)", line)
         assert found, repr(line)
         assert found[4] == ("\x1b[1mbold" if found[3] == "stdout" else "plain")
         colours.setdefault(found[2], set()).add(found[1])
