@@ -21,6 +21,7 @@
 #include "launcher/processes/child_process.h"
 #include "launcher/processes/keeper_messages.h"
 #include "tests/support/catch.h"
+#include "tests/support/timeouts.h"
 
 namespace hvd::launcher {
 namespace {
@@ -140,7 +141,7 @@ void run_rank(Keeper& keeper, int output) {
   say(line.get(), "");
 }
 
-TEST_CASE("a killed hvdrun leaves nothing of its job, whatever it was") {
+TEST_CASE("a killed hvdrun leaves nothing of its job, whatever it was", "[timed]") {
   const bool whole_group = GENERATE(false, true);
   const StandIn hvdrun([](Keeper& keeper, int output) {
     run_rank(keeper, output);
@@ -149,24 +150,24 @@ TEST_CASE("a killed hvdrun leaves nothing of its job, whatever it was") {
   const std::vector<pid_t> job = job_of(hvdrun);
   for (const pid_t pid : job) CHECK(runs(pid));
   kill(whole_group ? -hvdrun.pid() : hvdrun.pid(), SIGKILL);
-  CHECK(all_end_within(2s, job));
+  CHECK(all_end_within(testing::at_most(2s), job));
 }
 
-TEST_CASE("a hvdrun that ends for any other reason leaves nothing either") {
+TEST_CASE("a hvdrun that ends for any other reason leaves nothing either", "[timed]") {
   const StandIn hvdrun(run_rank);
   const std::vector<pid_t> job = job_of(hvdrun);
   hvdrun.wait();
-  CHECK(all_end_within(2s, job));
+  CHECK(all_end_within(testing::at_most(2s), job));
 }
 
-TEST_CASE("a stopped hvdrun ends with its job when the lease is over") {
+TEST_CASE("a stopped hvdrun ends with its job when the lease is over", "[timed]") {
   const StandIn hvdrun([](Keeper& keeper, int output) {
     run_rank(keeper, output);
     keeper.set_lease(300ms);
     keeper.renew_lease();
     raise(SIGSTOP);
   });
-  CHECK(all_end_within(3s, job_of(hvdrun)));
+  CHECK(all_end_within(testing::at_most(3s), job_of(hvdrun)));
   const int status = hvdrun.wait();
   CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
 }
@@ -222,7 +223,7 @@ TEST_CASE("a keeper that somebody stops is asked to go on") {
   CHECK(hvdrun.read_line() == "started");
 }
 
-TEST_CASE("signals of the terminal and SIGTERM do not end a keeper") {
+TEST_CASE("signals of the terminal and SIGTERM do not end a keeper", "[timed]") {
   const StandIn hvdrun([](Keeper& keeper, int output) {
     run_rank(keeper, output);
     pause();
@@ -232,7 +233,7 @@ TEST_CASE("signals of the terminal and SIGTERM do not end a keeper") {
   CHECK_FALSE(all_end_within(100ms, {job[0]}));
   CHECK(read_process_stat(job[0]).has_value());
   kill(hvdrun.pid(), SIGKILL);
-  CHECK(all_end_within(2s, job));
+  CHECK(all_end_within(testing::at_most(2s), job));
 }
 
 TEST_CASE("a rank's end is reported, and that of everything") {
@@ -295,7 +296,7 @@ TEST_CASE("a rank gets its descriptors under the numbers it was told, its enviro
   }
 }
 
-TEST_CASE("a killed keeper takes the ranks with it, and hvdrun ends what they leave") {
+TEST_CASE("a killed keeper takes the ranks with it, and hvdrun ends what they leave", "[timed]") {
   const StandIn hvdrun([](Keeper& keeper, int output) {
     const pid_t pid = keeper.pid();
     run_rank(keeper, output);
@@ -312,7 +313,7 @@ TEST_CASE("a killed keeper takes the ranks with it, and hvdrun ends what they le
   const std::vector<pid_t> job = job_of(hvdrun);
   kill(job[0], SIGKILL);
   CHECK(hvdrun.read_line() == "1");
-  CHECK(all_end_within(100ms, job));
+  CHECK(all_end_within(testing::at_most(100ms), job));
   CHECK(hvdrun.read_line() == "cannot reach the keeper of the ranks: Broken pipe");
 }
 
