@@ -206,6 +206,7 @@ void Membership::begin_if_complete(TimePoint now) {
   if (running() || count_at(Place::member) > 0 || !can_begin()) return;
   const bool too_early = static_cast<int>(candidates().size()) < options_.num_proc && first_tries_ == 0 && !finishing_;
   if (is_first() && (count_at(Place::starting) > 0 || too_early)) return;
+  if (may_not_change() && count_at(Place::failing) > 0) return;  // the job ends, and they are to say why
   if (!is_first()) leave_out_unreachable_host(now);
   if (over()) return;
   began_ = now;
@@ -237,7 +238,7 @@ void Membership::leave_out_unreachable_host(TimePoint now) {
 }
 
 void Membership::begin() {
-  if (options_.reset_limit && epoch_ > *options_.reset_limit && !ends_early_) {
+  if (may_not_change()) {
     return end_job("the job was reset " + std::to_string(*options_.reset_limit) + " times (--reset-limit)");
   }
   phase_ = Phase::running;

@@ -254,6 +254,7 @@ class Membership {
   bool newcomers_wait() const;       // and can join, which has not been announced yet
   bool can_begin() const;
   bool is_first() const { return epoch_ == 0; }
+  bool may_not_change() const { return options_.reset_limit && epoch_ > *options_.reset_limit && !ends_early_; }
   int fewest() const { return ends_early_ ? 1 : options_.min_np; }  // processes of an epoch
 
   MembershipOptions options_;

@@ -41,3 +41,15 @@ TEST_CASE("membership: a job whose processes all fail ends once they have ended"
   membership.process_ended(1, ProcessEnd::failed, "it fails", now);
   CHECK(membership.over());
 }
+
+TEST_CASE("membership: a job that may not change its ranks any more ends once the process that fails has ended") {
+  Membership membership({.num_proc = 2, .min_np = 1, .max_np = 2, .reset_limit = 0}, TimePoint());
+  const auto now = TimePoint();
+  membership.hosts_changed({{"a", 2}}, now);
+  for (const int process : {0, 1}) membership.process_arrived(process, now);
+  membership.process_fails(1, "it fails", now);
+  membership.process_arrived(0, now);
+  CHECK_FALSE(membership.over());
+  membership.process_ended(1, ProcessEnd::failed, "it fails", now);
+  CHECK(membership.over());
+}
