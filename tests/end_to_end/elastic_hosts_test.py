@@ -105,7 +105,7 @@ def test_a_host_is_lost_and_comes_back(hosts):
 
 
 def test_one_of_two_hosts_that_cannot_reach_each_other_is_left_out(hosts):
-    options = ("-np", 6, "--min-np", 4, "--lease", 1.5, "--cooldown-range", "1,1", "-x", "HVD_START_TIMEOUT=3")
+    options = ("-np", 6, "--min-np", 4, "--lease", 1.5, "--cooldown-range", "1,1", "-x", "HVD_START_TIMEOUT=6")
     job = Job(hosts, "-H", "h1:2,h2:2,h3:2", *options)
     try:
         job.await_step_of(6)
@@ -122,7 +122,7 @@ def test_one_of_two_hosts_that_cannot_reach_each_other_is_left_out(hosts):
 
 
 def test_two_hosts_that_are_needed_and_cannot_reach_each_other(hosts):
-    options = ("-np", 2, "--min-np", 2, "--lease", 1.5, "-x", "HVD_START_TIMEOUT=3")
+    options = ("-np", 2, "--min-np", 2, "--lease", 1.5, "-x", "HVD_START_TIMEOUT=6")
     job = Job(hosts, "-H", "h1:1,h2:1", *options)
     try:
         job.await_step_of(2)
