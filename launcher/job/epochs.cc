@@ -63,9 +63,8 @@ void Epochs::process_ended(int process, const RankEnd& end) {
   const std::string cause = failure_of(name_of(process), end);
   if (end_for_membership(end) != ProcessEnd::finished) {
     last_failed_ = process;
-    if (!failing_.contains(process)) note(cause);
+    if (!membership_.fails(process)) note(cause);
   }
-  failing_.erase(process);
   membership_.process_ended(process, end_for_membership(end), cause, Clock::now());
   perform();
 }
@@ -95,7 +94,7 @@ void Epochs::unreachable(int process, std::int64_t rank) {
 }
 
 void Epochs::failing(int process, const std::string& said) {
-  if (over() || !membership_.alive(process) || !failing_.insert(process).second) return;
+  if (over() || !membership_.alive(process) || membership_.fails(process)) return;
   const std::string cause = name_of(process) + " " + said;
   note(cause);
   membership_.process_fails(process, cause, Clock::now());

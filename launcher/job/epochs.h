@@ -6,7 +6,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -89,7 +88,6 @@ class Epochs {
   int told_starting_ = 0;                 // to the last epoch
   std::optional<TimePoint> paused_;       // since when no epoch goes on
   std::vector<std::string> causes_;       // of the end of the last epoch
-  std::set<int> failing_;                 // processes that have said that they fail, and have not ended yet
   std::optional<int> last_failed_;
   bool is_stopped_ = false;
   bool is_performing_ = false;

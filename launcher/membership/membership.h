@@ -159,6 +159,11 @@ class Membership {
   bool over() const { return phase_ == Phase::over; }
   bool ends_early() const { return ends_early_; }
   bool alive(int process) const { return processes_.contains(process); }
+  // Whether it has said that it fails, and has not ended yet.
+  bool fails(int process) const {
+    const auto found = processes_.find(process);
+    return found != processes_.end() && found->second.place == Place::failing;
+  }
   // Processes that have been started, have not arrived yet, and would join the running epoch. 0 if none runs.
   int starting_newcomers() const;
   // The process's rank in the last epoch that has begun; empty: it was not in it.

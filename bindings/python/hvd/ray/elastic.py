@@ -197,13 +197,13 @@ class Nodes:
 
     def _use_more(self, alive: Mapping[str, Mapping[str, Any]], wanted: Mapping[str, int]) -> None:
         free = self._free_by_node()
-        kept = {node: sum(place.slots for place in self._places(node)) for node in wanted}
+        places = {node: self._places(node) for node in wanted}
+        kept = {node: sum(place.slots for place in own) for node, own in places.items()}
         used = sum(min(wanted[node], kept[node]) for node in wanted)
-        for node, slots in wanted.items():
-            missing = slots - kept[node]
+        for node, own in places.items():
+            missing = wanted[node] - kept[node]
             if self._most is not None:
                 missing = min(missing, self._most - used)
-            own = self._places(node)
             is_starting = not all(place.address for place in own)  # and its room may still count as free
             if missing < 1 or is_starting or time.monotonic() < self._not_before.get(node, 0):
                 continue
