@@ -15,11 +15,18 @@
 
 namespace hvd {
 
+// The rank of the job that a failure found here is due to: the one that this rank has lost or waited for in vain, if
+// the failure names one, else this rank.
+inline int culprit_of(const Status& own, const Topology& topology) {
+  const bool names_another = own.code() == StatusCode::peer_lost || own.culprit() != kNobody;
+  return names_another ? own.culprit() : topology.job_rank();
+}
+
 // The status to send to other ranks for a failure found here: which rank is lost, or that this rank has given up.
 inline Status as_told(const Status& own, const Topology& topology) {
   if (own.code() == StatusCode::peer_lost) return own;
   return Status(StatusCode::aborted, topology.describe(topology.rank) + " has given up the job: " + own.message(),
-                topology.job_rank());
+                culprit_of(own, topology));
 }
 
 class ControlChannel {
@@ -75,8 +82,7 @@ class ControlChannel {
 
 // Ends the job on all ranks because of a failure on this one; no effect if the job has ended already.
 inline void end_job(const Status& own, const Topology& topology, AbortFlag& abort, ControlChannel& channel) {
-  const int culprit = own.code() == StatusCode::peer_lost ? own.culprit() : topology.job_rank();
-  abort.raise(Status(own.code(), own.message(), culprit),
+  abort.raise(Status(own.code(), own.message(), culprit_of(own, topology)),
               [&](const Status&) { channel.broadcast_abort(as_told(own, topology)); });
 }
 

@@ -46,6 +46,16 @@ Bytes encode_status(const Status& status) {
   return writer.take();
 }
 
+// A Timeout of what waits for this rank of the job names it as the culprit.
+template <class Wait>
+auto waiting_for(int job_rank, const Wait& wait) {
+  try {
+    return wait();
+  } catch (const Timeout& error) {
+    throw Error(Status(error.code(), error.what(), job_rank));
+  }
+}
+
 std::string silent_for(Duration silence) {
   const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(silence).count() / 100;
   return "its host has not answered for " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
@@ -171,12 +181,16 @@ void ControlLinks::meet(const ControlTree& tree, Store& store, const JobKey& key
     store.set(address_key(topology_.rank), acceptor->address().to_string());
   }
   if (!tree.is_root()) {
-    const Address address = Address::parse(store.get(address_key(tree.parent), deadline));
     links_.push_back(std::make_unique<Link>(
-        tree.parent, connect_authenticated(address, key, Purpose::control, topology_.rank, deadline, store.alarm())));
+        tree.parent, waiting_for(job_rank_of(tree.parent), [&] {
+          const Address address = Address::parse(store.get(address_key(tree.parent), deadline));
+          return connect_authenticated(address, key, Purpose::control, topology_.rank, deadline, store.alarm());
+        })));
   }
   if (acceptor) accept_children(tree, *acceptor, store, deadline);
 }
+
+int ControlLinks::job_rank_of(int rank) const { return topology_.job_ranks[static_cast<std::size_t>(rank)]; }
 
 void ControlLinks::watch_links() {
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
@@ -201,8 +215,10 @@ void ControlLinks::accept_children(const ControlTree& tree, Acceptor& acceptor, 
   std::set<int> missing;
   for (const auto& [child, ranks] : tree.children) missing.insert(child);
   while (!missing.empty()) {
-    Peer peer =
-        acceptor.accept(deadline, "the control connection of " + topology_.describe(*missing.begin()), store.alarm());
+    const int awaited = *missing.begin();
+    Peer peer = waiting_for(job_rank_of(awaited), [&] {
+      return acceptor.accept(deadline, "the control connection of " + topology_.describe(awaited), store.alarm());
+    });
     if (missing.erase(peer.rank) == 0) {
       log_.warning("a second or impossible control connection for rank " + std::to_string(peer.rank) + " was refused");
       continue;
@@ -288,8 +304,9 @@ void ControlLinks::handle_frame(Link& link, const Bytes& frame) {
 void ControlLinks::lose(Link& link, const std::string& how) {
   link.give_up();
   if (link.departed) return;
-  const int lost = topology_.job_ranks[static_cast<std::size_t>(link.rank)];
-  raise_and_tell(Status(StatusCode::peer_lost, topology_.describe(link.rank) + " is lost: " + how, lost), link.rank);
+  raise_and_tell(
+      Status(StatusCode::peer_lost, topology_.describe(link.rank) + " is lost: " + how, job_rank_of(link.rank)),
+      link.rank);
 }
 
 // The flag may have been raised by another process set's links, which have other neighbours: these notify their

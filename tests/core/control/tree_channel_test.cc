@@ -13,6 +13,7 @@
 #include "core/bootstrap/store.h"
 #include "tests/support/catch.h"
 
+using Catch::Matchers::Contains;
 using namespace hvd;
 
 namespace {
@@ -26,30 +27,42 @@ std::vector<RankIdentity> identities(const std::vector<int>& ranks_by_host) {
   return all;
 }
 
+// What the channels of all ranks of a job have in common.
+struct JobOfThreads {
+  explicit JobOfThreads(const std::vector<int>& ranks_by_host) : ranks(identities(ranks_by_host)) {}
+
+  std::unique_ptr<ControlChannel> connect(const Topology& topology, bool shared_memory, AbortFlag& abort,
+                                          Metrics& metrics, Duration timeout = 20s) {
+    return make_tree_channel({.topology = topology,
+                              .store = store,
+                              .key = key,
+                              .local_host = "127.0.0.1",
+                              .shared_memory = shared_memory,
+                              .abort = abort,
+                              .log = log,
+                              .metrics = metrics,
+                              .deadline = deadline_after(timeout)});
+  }
+
+  const std::vector<RankIdentity> ranks;
+  Store store;
+  const JobKey key = JobKey::random();
+  const Log log{"test", LogLevel::off};
+};
+
 // Runs the body on each rank, as a thread; returns what has failed.
 std::string on_channels(const std::vector<int>& ranks_by_host, bool shared_memory,
                         const std::function<void(int rank, ControlChannel& channel)>& body) {
-  Store store;
-  const JobKey key = JobKey::random();
-  const Log log("test", LogLevel::off);
-  const std::vector<RankIdentity> all = identities(ranks_by_host);
-  std::vector<std::string> failures(all.size());
-  std::barrier<> end(static_cast<std::ptrdiff_t>(all.size()));
+  JobOfThreads job(ranks_by_host);
+  std::vector<std::string> failures(job.ranks.size());
+  std::barrier<> end(static_cast<std::ptrdiff_t>(job.ranks.size()));
   std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+  for (std::size_t rank = 0; rank < job.ranks.size(); ++rank) {
     threads.emplace_back([&, rank] {
       AbortFlag abort;
       Metrics metrics;
-      const Topology topology = make_topology(static_cast<int>(rank), all);
-      const std::unique_ptr<ControlChannel> channel = make_tree_channel({.topology = topology,
-                                                                         .store = store,
-                                                                         .key = key,
-                                                                         .local_host = "127.0.0.1",
-                                                                         .shared_memory = shared_memory,
-                                                                         .abort = abort,
-                                                                         .log = log,
-                                                                         .metrics = metrics,
-                                                                         .deadline = deadline_after(20s)});
+      const Topology topology = make_topology(static_cast<int>(rank), job.ranks);
+      const std::unique_ptr<ControlChannel> channel = job.connect(topology, shared_memory, abort, metrics);
       try {
         body(static_cast<int>(rank), *channel);
       } catch (const std::exception& error) {
@@ -115,4 +128,44 @@ TEST_CASE("star channel: all may ask for a break at once") {
     await_break(channel, 7);
   });
   CHECK(failures == "");
+}
+
+TEST_CASE("star channel: whoever does not connect is named on all ranks, and not the one that gave up") {
+  JobOfThreads job({1, 1, 1});
+  AbortFlag abort_of_0, abort_of_1;
+  Metrics metrics_of_0, metrics_of_1;
+  const Topology of_0 = make_topology(0, job.ranks), of_1 = make_topology(1, job.ranks);
+  Status failure;
+  std::thread rank_0([&] {
+    try {
+      job.connect(of_0, false, abort_of_0, metrics_of_0, 2s);
+    } catch (const Error& error) {
+      failure = error.status();
+    }
+  });
+  const auto channel = job.connect(of_1, false, abort_of_1, metrics_of_1);
+  rank_0.join();
+  CHECK(failure.code() == StatusCode::timeout);
+  CHECK(failure.culprit() == 2);
+
+  const Deadline soon = deadline_after(20s);
+  while (!abort_of_1.raised() && Clock::now() < soon) std::this_thread::sleep_for(1ms);
+  CHECK(abort_of_1.reason().code() == StatusCode::aborted);
+  CHECK(abort_of_1.reason().culprit() == 2);
+  CHECK_THAT(abort_of_1.reason().message(), Contains("rank 0") && Contains("the control connection of rank 2"));
+  channel->close(deadline_after(1s));
+}
+
+TEST_CASE("star channel: a rank that cannot connect names the one that it waits for") {
+  JobOfThreads job({1, 1});
+  AbortFlag abort;
+  Metrics metrics;
+  const Topology topology = make_topology(1, job.ranks);
+  try {
+    job.connect(topology, false, abort, metrics, 100ms);
+    FAIL("connected to nobody");
+  } catch (const Error& error) {
+    CHECK(error.code() == StatusCode::timeout);
+    CHECK(error.status().culprit() == 0);
+  }
 }
