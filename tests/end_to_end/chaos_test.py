@@ -40,6 +40,8 @@ class Logs:
             if not path.name.isdigit():
                 continue
             process = int(path.name)
+            if path.stat().st_size == self.read_to[process]:
+                continue  # as those of the many processes that have gone
             with open(path) as log:
                 log.seek(self.read_to[process])
                 text = log.read()
