@@ -102,7 +102,10 @@ typedef struct hvd_call {
   size_t count;        /* number of tensors; more than one: a grouped operation. barrier and join: 0 */
   const hvd_tensor* inputs;
   const hvd_tensor* outputs; /* allreduce, broadcast: shaped as the inputs, may be the same memory. reducescatter: this
-                                rank's rows, or NULL. allgather, alltoall: NULL. If NULL: see hvd_work_output() */
+                                rank's rows. allgather, alltoall: the rows of all ranks, apart from the inputs; where
+                                all ranks gather equally many rows, the input may be this rank's rows of the output. If
+                                the ranks' rows are others: HVD_INVALID_ARGUMENT for this work, the output unchanged.
+                                NULL (not allreduce, broadcast): see hvd_work_output() */
   const int64_t* splits;     /* alltoall: rows for each rank of the set; NULL: equal parts */
   size_t splits_count;
   int32_t priority; /* operations that are ready on all ranks are performed by descending priority; usually 0 */

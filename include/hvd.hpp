@@ -316,6 +316,28 @@ auto allgather(const R& values, const Options& options = {}) {
   return allgather_async<detail::Perform>(values, options);
 }
 
+// Likewise, into an output as long as the values of all ranks together. Throws hvd::Error (HVD_INVALID_ARGUMENT) on a
+// rank whose output is not, which stays as it was.
+template <typename How = detail::Begin, std::ranges::range In, std::ranges::range Out>
+auto allgather_async(In&& values, Out&& output, const Options& options = {}) {
+  static_assert(std::same_as<detail::Value<In>, detail::Value<Out>>, "hvd: input and output differ in type");
+  detail::check_writable<Out>();
+  detail::check_outlives_call<In>();
+  detail::check_outlives_call<Out>();
+  const detail::Tensor pinned_input(values), pinned_output(output);
+  const hvd_tensor in = pinned_input, out = pinned_output;
+  hvd_call call = detail::make_call(HVD_ALLGATHER, options);
+  call.count = 1;
+  call.inputs = &in;
+  call.outputs = &out;
+  return How::start(call);
+}
+
+template <std::ranges::range In, std::ranges::range Out>
+void allgather(const In& values, Out&& output, const Options& options = {}) {
+  allgather_async<detail::Perform>(values, output, options);
+}
+
 // Copies the values of rank `root` to all ranks, in place.
 template <typename How = detail::Begin, std::ranges::range R>
 auto broadcast_async(R&& values, int root, const Options& options = {}) {

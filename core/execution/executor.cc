@@ -35,6 +35,20 @@ Bucket without(const std::vector<const Response*>& failed, const Bucket& bucket)
   return rest;
 }
 
+// How an operation of which everything has been performed ends.
+Status outcome_of(const Operation& own) {
+  if (!own.memory.had_misfit()) return {};
+  std::size_t i = 0;
+  while (own.memory.outputs[i].shape.empty()) ++i;
+  const std::int64_t rows = own.memory.outputs[i].shape.front(), given = own.memory.tensors[i].output_rows;
+  const std::string of_ranks = std::to_string(rows) + " rows of all ranks";
+  return Status(StatusCode::invalid_argument,
+                std::string(collective_name(own.spec.collective)) + " '" + own.spec.name +
+                    "': the output is unchanged: " +
+                    (rows == given ? "its input lies in it, but not where it belongs among the " + of_ranks
+                                   : "it has " + std::to_string(given) + " rows instead of the " + of_ranks));
+}
+
 std::uint32_t call_id_of(std::uint64_t sequence) { return static_cast<std::uint32_t>(sequence) & 0x7fffffff; }
 
 }  // namespace
@@ -192,7 +206,7 @@ void Executor::complete(Bucket& bucket, PendingOperations& pending, const Status
     const bool last_here = i + 1 == bucket.items.size() || bucket.items[i + 1].own != own;
     if (!last_here || (status.ok() && own->tensors_left > 0)) continue;
     EngineReference ended = pending.remove(*own);
-    if (ended->end(status)) slept_on_.push_back(std::move(ended));
+    if (ended->end(status.ok() ? outcome_of(*own) : status)) slept_on_.push_back(std::move(ended));
   }
   for (const EngineReference& operation : slept_on_) operation->completion.wake();
   slept_on_.clear();

@@ -1,6 +1,7 @@
 #include "core/operation/call.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -82,13 +83,25 @@ std::vector<std::int64_t> alltoall_splits(const Call& call, const ProcessSet& se
   return {call.splits.begin(), call.splits.end()};
 }
 
+// Of an allgather this rank's rows may already be where they belong if all ranks have equally many. Every other result
+// would be written over what is still to be sent.
+void check_apart(const Call& call, std::size_t i, int rank) {
+  const TensorView &input = call.inputs[i], &output = call.outputs[i];
+  const auto* const from = static_cast<const std::byte*>(input.data);
+  const auto* const to = static_cast<const std::byte*>(output.data);
+  const std::less<> before;
+  const bool apart = !before(from, to + bytes_of(output)) || !before(to, from + bytes_of(input));
+  const bool in_place =
+      call.collective == Collective::allgather && from == to + static_cast<std::size_t>(rank) * bytes_of(input);
+  if (apart || in_place) return;
+  throw InvalidArgument(std::string(collective_name(call.collective)) + ": an output overlaps its input" +
+                        (call.collective == Collective::allgather ? ", and not in this rank's rows" : ""));
+}
+
 void check_outputs(const Call& call, const ProcessSet& set, int rank) {
-  const bool may_be_absent = call.collective == Collective::allgather || call.collective == Collective::alltoall ||
-                             call.collective == Collective::reducescatter;
+  const bool others_decide = differs_by_rank(call.collective);
+  const bool may_be_absent = others_decide || call.collective == Collective::reducescatter;
   if (call.outputs.empty() && (may_be_absent || call.inputs.empty())) return;
-  if (call.collective == Collective::allgather || call.collective == Collective::alltoall) {
-    throw InvalidArgument(std::string(collective_name(call.collective)) + " allocates its outputs itself");
-  }
   if (call.outputs.size() != call.inputs.size()) {
     throw InvalidArgument("there are " + std::to_string(call.inputs.size()) + " inputs but " +
                           std::to_string(call.outputs.size()) + " outputs");
@@ -99,11 +112,13 @@ void check_outputs(const Call& call, const ProcessSet& set, int rank) {
     if (call.collective == Collective::reducescatter && !expected.empty()) {
       expected[0] = even_split(expected[0], set.size())[static_cast<std::size_t>(rank)];
     }
+    if (others_decide && !call.outputs[i].shape.empty()) expected[0] = call.outputs[i].shape[0];
     if (!std::ranges::equal(call.outputs[i].shape, expected) || call.outputs[i].dtype != call.inputs[i].dtype) {
       throw InvalidArgument("an output has " + std::string(dtype_name(call.outputs[i].dtype)) +
                             text_of(call.outputs[i].shape) + " where " + dtype_name(call.inputs[i].dtype) +
                             to_string(expected) + " is needed");
     }
+    if (others_decide) check_apart(call, i, rank);
   }
 }
 
@@ -128,8 +143,7 @@ void check_tensor_count(const Call& call) {
 }
 
 void check_rows(const Call& call) {
-  const bool moves_rows = call.collective == Collective::allgather || call.collective == Collective::alltoall ||
-                          call.collective == Collective::reducescatter;
+  const bool moves_rows = differs_by_rank(call.collective) || call.collective == Collective::reducescatter;
   if (!moves_rows) return;
   for (const TensorView& tensor : call.inputs) {
     if (!tensor.shape.empty()) continue;

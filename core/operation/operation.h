@@ -31,6 +31,8 @@ namespace hvd {
 struct TensorMemory {
   void* input = nullptr;
   void* output = nullptr;  // null: no output, or the runtime allocates it
+  std::int64_t output_rows =
+      0;  // of an allgather's or an alltoall's given output: the other ranks decide what it needs
 };
 
 // Where an operation's tensors are. The caller's memory stays valid until the operation is done.
@@ -40,6 +42,9 @@ struct OperationMemory {
   int device = kCpuDevice;                     // or the ordinal of this rank's accelerator that has the tensors
   std::shared_ptr<const DeviceEvent> ready{};  // on a device: when they may be accessed
   std::vector<OwnedTensor> outputs{};          // those that the runtime has allocated; readable once done
+
+  // Whether a given output could not hold the result, which the runtime has received in memory of its own.
+  bool had_misfit() const { return !allocates_outputs && !outputs.empty(); }
 };
 
 // The completion of an operation: whether it is done, its status and its results.

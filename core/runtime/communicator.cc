@@ -29,9 +29,11 @@ Config config_of(Config config, const Communicator* job) {
 OperationMemory memory_of(const Call& call) {
   OperationMemory memory{.allocates_outputs = call.outputs.empty()};
   if (!call.inputs.empty()) memory.device = call.inputs.front().device;
-  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-    memory.tensors.push_back(
-        {.input = call.inputs[i].data, .output = call.outputs.empty() ? nullptr : call.outputs[i].data});
+  for (const TensorView& input : call.inputs) memory.tensors.push_back({.input = input.data});
+  for (std::size_t i = 0; i < call.outputs.size(); ++i) {
+    const TensorView& output = call.outputs[i];
+    memory.tensors[i].output = output.data;
+    if (differs_by_rank(call.collective)) memory.tensors[i].output_rows = output.shape.front();
   }
   return memory;
 }

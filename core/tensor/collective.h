@@ -27,6 +27,11 @@ constexpr const char* collective_name(Collective collective) {
   return value < std::size(kCollectiveNames) ? kCollectiveNames[value] : "unknown";
 }
 
+// Whether ranks may submit different first dimensions (and splits).
+constexpr bool differs_by_rank(Collective collective) {
+  return collective == Collective::allgather || collective == Collective::alltoall;
+}
+
 // Converts a value from the wire or a caller: empty if out of range.
 constexpr std::optional<Collective> collective_from(std::int64_t value) {
   if (value < 0 || value > static_cast<int>(Collective::join)) return std::nullopt;

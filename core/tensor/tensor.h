@@ -56,6 +56,11 @@ struct FreeMemory {
   void operator()(void* memory) const { std::free(memory); }
 };
 
+inline std::size_t bytes_of(const TensorView& view) {
+  const auto elements = std::accumulate(view.shape.begin(), view.shape.end(), std::int64_t{1}, std::multiplies<>());
+  return bytes_of(elements, view.dtype);
+}
+
 // 128-byte aligned, uninitialised; null if there are no bytes. Throws std::bad_alloc.
 void* allocate_tensor_memory(std::size_t bytes);
 

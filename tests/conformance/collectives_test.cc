@@ -1,5 +1,6 @@
 // Every collective x dtype x op x size, against a plain loop, through the whole stack: submit, negotiate, fuse, move.
 // Rank counts and transports come from the layouts.
+#include <cstring>
 #include <map>
 #include <optional>
 
@@ -144,6 +145,10 @@ void check_allgather(Runtime& runtime, DType dtype, std::int64_t base) {
     }
   }
   require(output.shape == Shape{at / 2, 2}, "allgather gave shape " + to_string(output.shape));
+  Buffer given(dtype, output.shape);
+  call.outputs = {given.view()};
+  perform(runtime, call);
+  require(std::memcmp(given.view().data, output.data(), bytes_of(at, dtype)) == 0, "allgather gave other rows");
 }
 
 void check_broadcast(Runtime& runtime, DType dtype, std::int64_t elements) {

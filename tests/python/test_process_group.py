@@ -117,6 +117,33 @@ def test_moving_data():
     dist.barrier()
 
 
+@pytest.mark.ranks(1, 2, 4)
+def test_results_are_written_where_they_go():
+    """In one contiguous output's memory, that of the input included; into others they are copied."""
+    rank, size = here()
+    expected = torch.arange(float(size)).repeat_interleave(3)
+    whole = torch.full((3 * size,), -1.0)
+    own = whole[3 * rank : 3 * rank + 3]
+    own.fill_(rank)
+    dist.all_gather_into_tensor(whole, own)
+    assert whole.equal(expected)
+    spread = torch.empty(3 * size, 2)[:, 0]
+    dist.all_gather_into_tensor(spread, filled(rank))
+    assert spread.equal(expected)
+    moved = torch.full((3 * size,), float(rank))
+    dist.all_to_all_single(moved, moved)  # not apart
+    assert moved.equal(expected)
+    for dtype in (torch.bfloat16, torch.complex64, torch.int16):
+        received = torch.empty(3 * size, dtype=dtype)
+        dist.all_gather_into_tensor(received, filled(rank, dtype=dtype))
+        assert received.equal(expected.to(dtype))
+        dist.all_to_all_single(received, filled(rank, 3 * size, dtype=dtype))
+        assert received.equal(expected.to(dtype))
+    sums = torch.empty(2)
+    dist.reduce_scatter_tensor(sums, torch.arange(2.0 * size))
+    assert sums.tolist() == [2 * rank * size, (2 * rank + 1) * size]
+
+
 @pytest.mark.ranks(2, 4)
 def test_alltoall_with_splits():
     rank, size = here()

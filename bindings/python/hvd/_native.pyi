@@ -107,7 +107,8 @@ def arena_usage() -> tuple[int, int, int]:
 class OperationSpec:
     """All of an operation but the addresses of its tensors and the stream: immutable, for any number of operations.
     Made by `hvd.specs`, which checks what scripts give. A tensor is its shape and its type code; `device` is -1 for the
-    CPU, else all tensors lie on that GPU."""
+    CPU, else all tensors lie on that GPU. `output_rows`: the outputs' first dimensions, where they are not those of the
+    tensors."""
 
     def __init__(
         self,
@@ -121,6 +122,7 @@ class OperationSpec:
         postscale: float = 1.0,
         splits: Sequence[int] | None = None,
         device: int = -1,
+        output_rows: Sequence[int] | None = None,
     ) -> None: ...
     @property
     def device(self) -> int: ...
@@ -180,7 +182,7 @@ class ManagedTensor(Buffer):
 def submit(
     spec: OperationSpec, inputs: Sequence[int], outputs: Sequence[int] | None, owners: object, stream: int = 0
 ) -> Work:
-    """Starts an operation on tensors at these addresses, one for each of the spec's. `outputs` have the inputs' shapes,
+    """Starts an operation on tensors at these addresses, one for each of the spec's. `outputs` have the spec's shapes,
     and None leaves the results with the Work. `owners` is whatever keeps the memory alive. Tensors on a GPU are ready
     when what is in `stream` by now is over."""
 

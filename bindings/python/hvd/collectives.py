@@ -81,18 +81,6 @@ def _paired(tensor: Any, out: Any) -> tuple[Memory, Memory]:
     return given, room
 
 
-def _taken(tensor: Any, given: Memory, out: Any, work: _native.Work, index: int) -> Any:
-    """A result that the runtime has memory for: in `out`, or else a new array of the kind of `tensor`."""
-    if out is None:
-        return kind_of(tensor).take(tensor, given, work, index)
-    kind = kind_of(out)
-    received = kind.take(out, given, work, index)
-    shape, own_shape = tuple(kind.read(received).shape), tuple(kind.write(out).shape)
-    if shape != own_shape:
-        raise ValueError(f"out has the shape {own_shape}, but the result {shape}")
-    return kind.copy(out, received)
-
-
 Call = tuple[OperationSpec, tuple[int], tuple[int], object, int]  # as submit() and run() take it
 GroupCall = tuple[OperationSpec, list[int], list[int], object, int]
 
@@ -336,7 +324,9 @@ def _group_spec(
     op: int,
     prescale_factor: float,
     postscale_factor: float,
+    rooms: Sequence[Memory] | None = None,
 ) -> OperationSpec:
+    """`rooms`: for results whose rows are not those of the arrays."""
     if collective != _native.ALLGATHER:
         for memory in given:
             memory.type.require_reducible(function, op)
@@ -344,17 +334,21 @@ def _group_spec(
         raise ValueError("the arrays of a group must be on one device")
     descriptions = tuple([_described(memory) for memory in given])
     place = set_id(process_set), descriptions
-    return find_spec(collective, function, name, *place, op, 0, prescale_factor, postscale_factor, given[0].device)
+    factors = prescale_factor, postscale_factor
+    rows = None if rooms is None else tuple([room.shape[0] for room in rooms])
+    return find_spec(collective, function, name, *place, op, 0, *factors, given[0].device, rows)
 
 
-def _rows_of(tensor: Any, out: Any) -> Memory:
-    """The memory of an input whose rows are gathered, exchanged or scattered."""
+def _rows_of(tensor: Any, out: Any) -> tuple[Memory, Memory | None]:
+    """The memory of an input whose rows are gathered, exchanged or scattered, and room for the result in `out`."""
     given = kind_of(tensor).read(tensor)
     if not given.shape:
         raise NoRowsError("an array with at least one dimension is needed: a scalar has no rows")
-    if out is not None:
-        _require_fit(given, kind_of(out).write(out), first=1)
-    return given
+    if out is None:
+        return given, None
+    room = kind_of(out).write(out)
+    _require_fit(given, room, first=1)
+    return given, room
 
 
 def _start_rows(
@@ -369,16 +363,23 @@ def _start_rows(
     postscale_factor: float = 1.0,
 ) -> int:
     tensors, outs = _group(tensors, out)
-    given = [_rows_of(*pair) for pair in zip(tensors, outs)]
+    if out is not None and any(each is None for each in outs):
+        raise ValueError("out has None where an array for each result is needed")
+    paired = [_rows_of(*pair) for pair in zip(tensors, outs)]
+    given = [memory for memory, _ in paired]
+    rooms = [room for _, room in paired if room is not None]
     factors = prescale_factor, postscale_factor
-    spec = _group_spec(collective, function, name, process_set, given, op, *factors)
-    work = _native.submit(spec, [memory.address for memory in given], None, given, given[0].stream)
-    results = list(zip(tensors, given, outs))
-    return register(
-        work,
-        kind_of(tensors[0]).wait,
-        lambda work: [_taken(*result, work, index) for index, result in enumerate(results)],
-    )
+    spec = _group_spec(collective, function, name, process_set, given, op, *factors, rooms or None)
+    inputs, wait = [memory.address for memory in given], kind_of(tensors[0]).wait
+    if not rooms:
+        work = _native.submit(spec, inputs, None, given, given[0].stream)
+        results = list(enumerate(zip(tensors, given)))
+        return register(
+            work, wait, lambda work: [kind_of(array).take(array, memory, work, i) for i, (array, memory) in results]
+        )
+    outputs_apart(outs, map(_extent, rooms))
+    work = _native.submit(spec, inputs, [room.address for room in rooms], (given, rooms, outs), given[0].stream)
+    return register(work, wait, lambda _: [room.result() for room in rooms])
 
 
 def _start_one(
@@ -393,11 +394,22 @@ def _start_one(
     postscale_factor: float = 1.0,
 ) -> int:
     """As _start_rows, for one array; the result of the handle is one array."""
-    given = _rows_of(tensor, out)
+    given, room = _rows_of(tensor, out)
     factors = prescale_factor, postscale_factor
-    spec = _group_spec(collective, function, name, process_set, [given], op, *factors)
-    work = _native.submit(spec, [given.address], None, given.owner, given.stream)
-    return register(work, kind_of(tensor).wait, lambda work: _taken(tensor, given, out, work, 0))
+    rooms = None if room is None else [room]
+    spec = _group_spec(collective, function, name, process_set, [given], op, *factors, rooms)
+    work = _start_with(spec, given, room)
+    return register(work, kind_of(tensor).wait, lambda work: _result_of(tensor, given, room, work))
+
+
+def _start_with(spec: OperationSpec, given: Memory, room: Memory | None) -> _native.Work:
+    if room is None:
+        return _native.submit(spec, [given.address], None, given.owner, given.stream)
+    return _native.submit(spec, [given.address], [room.address], (given, room), given.stream)
+
+
+def _result_of(tensor: Any, given: Memory, room: Memory | None, work: _native.Work) -> Any:
+    return kind_of(tensor).take(tensor, given, work, 0) if room is None else room.result()
 
 
 def allgather(
@@ -409,14 +421,15 @@ def allgather(
         tensor: an array of at least one dimension; the first one may differ between ranks, the others may not.
         name: the same on every rank.
         process_set: the ranks that take part.
-        out: gets the result, whose shape it has.
+        out: gets the result, whose shape it has. Where all ranks have equally many rows, `tensor` may be this rank's
+            rows of it.
 
     Returns:
         An array of the same kind and dtype and of the shape [sum of the first dimensions, ...], the same on every rank.
 
     Raises:
         ValueError: the dtype is not supported, there is no first dimension, or `out` is read-only or does not fit. That
-            its first dimension does not fit is known when the operation is over on all ranks.
+            its first dimension does not fit is known when the operation is over, and an error on this rank alone.
         TypeError, HorovodInternalError: as `allreduce`.
     """
     return synchronize(allgather_async(tensor, name, process_set, out=out))
@@ -561,15 +574,22 @@ def alltoall_async(
 ) -> int:
     """Starts an alltoall. Arguments as for `alltoall`; the handle's result is always (output, received_splits)."""
     rows = None if splits is None else arguments.rows(splits, "splits")
-    given = _rows_of(tensor, out)
-    name = wire_name("alltoall", name)
-    spec = make_spec(_native.ALLTOALL, name, set_id(process_set), [_described(given)], splits=rows, device=given.device)
-    work = _native.submit(spec, [given.address], None, given.owner, given.stream)
+    given, room = _rows_of(tensor, out)
+    spec = make_spec(
+        _native.ALLTOALL,
+        wire_name("alltoall", name),
+        set_id(process_set),
+        [_described(given)],
+        splits=rows,
+        device=given.device,
+        output_rows=None if room is None else [room.shape[0]],
+    )
+    work = _start_with(spec, given, room)
     kind = kind_of(tensor)
     return register(
         work,
         kind.wait,
-        lambda work: (_taken(tensor, given, out, work, 0), kind.integers(tensor, work.received_splits())),
+        lambda work: (_result_of(tensor, given, room, work), kind.integers(tensor, work.received_splits())),
     )
 
 

@@ -31,6 +31,7 @@ def make_spec(
     postscale_factor: float = 1.0,
     device: int = -1,
     splits: Sequence[int] | None = None,
+    output_rows: Sequence[int] | None = None,
 ) -> OperationSpec:
     """A new spec. `name`: that on the wire, the same on every rank; None: operations are numbered.
 
@@ -48,6 +49,7 @@ def make_spec(
         arguments.factor(postscale_factor, "postscale_factor"),
         splits,
         device,
+        output_rows,
     )
 
 
@@ -71,6 +73,7 @@ def find_spec(
     prescale_factor: float,
     postscale_factor: float,
     device: int,
+    output_rows: tuple[int, ...] | None = None,
 ) -> OperationSpec:
     """The spec that was made of the same arguments before, if it is still remembered, else a new one. `name`: as the
     user of `function` gave it, a str whose hash is known already."""
@@ -85,6 +88,7 @@ def find_spec(
         and postscale_factor
     ):
         make = _of_one_tensor if len(tensors) == 1 else _of_groups
-    return make(
-        collective, function, name, process_set, tensors, op, root_rank, prescale_factor, postscale_factor, device
-    )
+    factors = prescale_factor, postscale_factor
+    if output_rows is None:
+        return make(collective, function, name, process_set, tensors, op, root_rank, *factors, device)
+    return make(collective, function, name, process_set, tensors, op, root_rank, *factors, device, None, output_rows)

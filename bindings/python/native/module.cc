@@ -135,10 +135,10 @@ void define_process(py::module_& m) {
 void define_operations(py::module_& m) {
   py::class_<OperationSpec>(m, "OperationSpec")
       .def(py::init<int, std::optional<std::string>, int, std::vector<std::pair<Shape, int>>, int, int, double, double,
-                    std::optional<std::vector<std::int64_t>>, int>(),
+                    std::optional<std::vector<std::int64_t>>, int, const std::optional<std::vector<std::int64_t>>&>(),
            py::arg("collective"), py::arg("name"), py::arg("process_set"), py::arg("tensors"),
            py::arg("op") = int{HVD_SUM}, py::arg("root") = 0, py::arg("prescale") = 1.0, py::arg("postscale") = 1.0,
-           py::arg("splits") = py::none(), py::arg("device") = int{HVD_CPU})
+           py::arg("splits") = py::none(), py::arg("device") = int{HVD_CPU}, py::arg("output_rows") = py::none())
       .def_property_readonly("device", &OperationSpec::device);
   py::class_<Work>(m, "Work")
       .def("start", &Work::start)

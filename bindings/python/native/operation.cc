@@ -99,7 +99,8 @@ hvd_tensor on_cpu(void* memory, const Shape& shape, int dtype) {
 
 OperationSpec::OperationSpec(int collective, std::optional<std::string> name, int process_set,
                              std::vector<std::pair<Shape, int>> tensors, int op, int root, double prescale,
-                             double postscale, std::optional<std::vector<std::int64_t>> splits, int device)
+                             double postscale, std::optional<std::vector<std::int64_t>> splits, int device,
+                             const std::optional<std::vector<std::int64_t>>& output_rows)
     : name_(std::move(name)), tensors_(std::move(tensors)), splits_(std::move(splits)), device_(device) {
   if (splits_ && splits_->empty()) throw py::value_error("splits must name a number of rows for each rank");
   call_.collective = collective;
@@ -112,11 +113,18 @@ OperationSpec::OperationSpec(int collective, std::optional<std::string> name, in
   call_.postscale = postscale;
   call_.splits = splits_ ? splits_->data() : nullptr;
   call_.splits_count = splits_ ? splits_->size() : 0;
+  if (!output_rows) return;
+  if (output_rows->size() != tensors_.size()) throw py::value_error("output_rows must be as many as tensors");
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    Shape& shape = output_shapes_.emplace_back(tensors_[i].first);
+    if (shape.empty()) throw py::value_error("a tensor without dimensions has no output_rows");
+    shape.front() = (*output_rows)[i];
+  }
 }
 
 hvd_call OperationSpec::call_on(std::vector<hvd_tensor>& tensors, py::handle inputs, py::handle outputs,
                                 Address stream) const {
-  const auto add = [&](py::handle addresses) {
+  const auto add = [&](py::handle addresses, const std::vector<Shape>& shapes) {
     const auto list =
         py::reinterpret_steal<py::object>(PySequence_Fast(addresses.ptr(), "a list of addresses is needed"));
     if (!list) throw py::error_already_set();
@@ -124,19 +132,20 @@ hvd_call OperationSpec::call_on(std::vector<hvd_tensor>& tensors, py::handle inp
       throw py::value_error("an address for each of the spec's tensors is needed");
     }
     PyObject* const* address = PySequence_Fast_ITEMS(list.ptr());
-    for (const auto& [shape, dtype] : tensors_) {
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      const Shape& shape = shapes.empty() ? tensors_[i].first : shapes[i];
       tensors.push_back({.data = PyLong_AsVoidPtr(*address++),
                          .shape = shape.data(),
                          .dimensions = static_cast<std::int32_t>(shape.size()),
-                         .dtype = dtype,
+                         .dtype = tensors_[i].second,
                          .device = device_,
                          .reserved = 0});
     }
     if (PyErr_Occurred() != nullptr) throw py::error_already_set();
   };
   tensors.reserve(2 * tensors_.size());
-  add(inputs);
-  if (!outputs.is_none()) add(outputs);
+  add(inputs, {});
+  if (!outputs.is_none()) add(outputs, output_shapes_);
   hvd_call call = call_;
   call.inputs = tensors.data();
   call.outputs = outputs.is_none() ? nullptr : tensors.data() + tensors_.size();

@@ -30,9 +30,11 @@ using ElementName = std::optional<std::pair<int, int>>;
 class OperationSpec {
  public:
   // `tensors`: shape and dtype of each. `splits`: alltoall alone. `device`: HVD_CPU, or the GPU that holds the tensors.
+  // `output_rows`: the outputs' first dimensions, where they are not those of the tensors.
   OperationSpec(int collective, std::optional<std::string> name, int process_set,
                 std::vector<std::pair<Shape, int>> tensors, int op, int root, double prescale, double postscale,
-                std::optional<std::vector<std::int64_t>> splits, int device);
+                std::optional<std::vector<std::int64_t>> splits, int device,
+                const std::optional<std::vector<std::int64_t>>& output_rows);
   OperationSpec(const OperationSpec&) = delete;
   OperationSpec& operator=(const OperationSpec&) = delete;
 
@@ -46,6 +48,7 @@ class OperationSpec {
  private:
   const std::optional<std::string> name_;
   const std::vector<std::pair<Shape, int>> tensors_;
+  std::vector<Shape> output_shapes_;  // empty: those of the tensors
   const std::optional<std::vector<std::int64_t>> splits_;
   const int device_;
   hvd_call call_ = HVD_CALL_INIT;

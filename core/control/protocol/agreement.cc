@@ -23,10 +23,6 @@ std::int64_t row_bytes_of(const TensorSpec& tensor) {
 
 }  // namespace
 
-bool differs_by_rank(Collective collective) {
-  return collective == Collective::allgather || collective == Collective::alltoall;
-}
-
 RankPart part_of(const OperationSpec& spec) {
   RankPart part;
   for (const TensorSpec& tensor : spec.tensors) part.first_dimensions.push_back(tensor.shape.front());

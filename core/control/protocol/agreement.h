@@ -20,9 +20,6 @@
 
 namespace hvd {
 
-// Whether ranks may submit different first dimensions (and splits).
-bool differs_by_rank(Collective collective);
-
 // The part of a request whose collective differs by rank.
 RankPart part_of(const OperationSpec& spec);
 void put_part(const RankPart& part, OperationSpec& spec);

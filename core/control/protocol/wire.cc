@@ -391,7 +391,7 @@ void check_execute(const Response& response) {
   if (spec.collective == Collective::join) malformed("a join to be executed");
   if (response.contributing == 0) malformed("an operation that no rank has asked for");
   if ((spec.collective == Collective::barrier) != (tensors == 0)) malformed("wrong number of tensors");
-  const bool by_rank = spec.collective == Collective::allgather || spec.collective == Collective::alltoall;
+  const bool by_rank = differs_by_rank(spec.collective);
   if (by_rank || spec.collective == Collective::reducescatter) {
     for (const TensorSpec& tensor : spec.tensors) {
       if (tensor.shape.empty()) malformed("a tensor without dimensions");

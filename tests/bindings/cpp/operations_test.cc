@@ -186,6 +186,11 @@ TEST_CASE("allgather joins ranges of different lengths") {
   for (int r = 0; r < hvd::size(); ++r) expected.insert(expected.end(), static_cast<std::size_t>(r), r);
   CHECK(hvd::allgather(mine) == expected);
   CHECK(hvd::allgather_async(mine, {.name = "again"}).get() == expected);
+  std::remove_cv_t<decltype(expected)> given(expected.size());
+  hvd::allgather(mine, given);
+  CHECK(given == expected);
+  given.pop_back();
+  CHECK_THROWS_AS(hvd::allgather_async(mine, given, {.name = "too short"}).get(), hvd::Error);
   const bool truth[1] = {hvd::rank() == 0};
   const std::vector<hvd::boolean> all = hvd::allgather(truth);
   CHECK(all.size() == static_cast<std::size_t>(hvd::size()));

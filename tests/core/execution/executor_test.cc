@@ -39,6 +39,7 @@ class ExecutingRank {
   Operation& submit(const OperationSpec& spec) {
     OperationMemory memory;
     memory.tensors.resize(spec.tensors.size(), {.input = memory_, .output = memory_});
+    memory.allocates_outputs = differs_by_rank(spec.collective);
     BegunOperation begun = names_.take(spec, std::move(memory));
     submitted_.push_back(std::move(begun.caller));
     return pending_.insert(std::move(begun.engine));

@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "tests/core/runtime/lock_state.h"
+#include "tests/core/runtime/refused.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
 
@@ -83,17 +84,6 @@ class Sum {
   CallArguments call_;
   CallerReference work_;
 };
-
-void require_refused(const std::function<void()>& body, const std::string& words) {
-  try {
-    body();
-  } catch (const Error& error) {
-    require(error.code() == StatusCode::invalid_argument, error.what());
-    require(std::string(error.what()).find(words) != std::string::npos, error.what());
-    return;
-  }
-  throw std::runtime_error("nothing was refused; expected: " + words);
-}
 
 }  // namespace
 

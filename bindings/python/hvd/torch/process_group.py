@@ -134,8 +134,9 @@ class HvdProcessGroup(dist.ProcessGroup):
         root: int = 0,
         in_place: bool = False,
         splits: Sequence[int] | None = None,
+        output: torch.Tensor | None = None,
     ) -> _native.Work:
-        """Starts a collective on contiguous tensors."""
+        """Starts a collective on contiguous tensors. `output`: whose rows get the result of one tensor."""
         op, prescale = reduction
         described = [describe(tensor, collective, op) for tensor in tensors]
         device, stream = place_of(tensors[0]) if tensors else CPU_PLACE
@@ -149,9 +150,11 @@ class HvdProcessGroup(dist.ProcessGroup):
             prescale,
             splits=splits,
             device=device,
+            output_rows=None if output is None else [output.shape[0]],
         )
         addresses = [address for _, address, _ in described]
-        return _native.submit(spec, addresses, addresses if in_place else None, tensors, stream)
+        given = addresses if in_place else None if output is None else [output.data_ptr()]
+        return _native.submit(spec, addresses, given, (tensors, output), stream)
 
     def _under_way(
         self,
@@ -178,13 +181,23 @@ class HvdProcessGroup(dist.ProcessGroup):
         """Of each input all ranks' data, which are spread over the tensors of its outputs."""
         for tensor, parts in zip(inputs, outputs):
             _require_size("allgather", sum(part.numel() for part in parts), self.size() * tensor.numel())
-        works = [self._submit(_native.ALLGATHER, [_wire(tensor)]) for tensor in inputs]
+        works = []
+        for tensor, parts in zip(inputs, outputs):
+            sent = _wire(tensor)
+            output = _room(parts, _wire, sent, own_rows=self._rank * sent.nbytes)
+            works.append((self._submit(_native.ALLGATHER, [sent], output=output), [] if output is not None else parts))
+        return self._unpacked("allgather", works, opts, [part for parts in outputs for part in parts])
+
+    def _unpacked(
+        self, what: str, works: Sequence[tuple[_native.Work, Tensors]], opts: Any, outputs: Tensors
+    ) -> GroupWork:
+        """Each work with the tensors over which its result is to be spread; none if it has written it where it goes."""
 
         def spread() -> None:
-            for work, parts in zip(works, outputs):
+            for work, parts in works:
                 _unpack(work, parts)
 
-        return self._under_way("allgather", works, opts, [part for parts in outputs for part in parts], spread)
+        return self._under_way(what, [work for work, _ in works], opts, outputs, spread)
 
     def _exchange(self, what: str, sent: Tensors, received: Tensors, dtype: torch.dtype, opts: Any) -> GroupWork:
         """sent[i] goes to rank i; what comes is spread over the tensors of `received`."""
@@ -195,11 +208,10 @@ class HvdProcessGroup(dist.ProcessGroup):
     def _exchange_rows(
         self, what: str, rows: torch.Tensor, splits: Sequence[int] | None, received: Tensors, opts: Any
     ) -> GroupWork:
-        wire = _plain(rows)
-        if wire.dtype not in CODE_OF_DTYPE:
-            wire = wire.view(*wire.shape, 1).view(torch.uint8)
-        work = self._submit(_native.ALLTOALL, [wire], splits=splits)
-        return self._under_way(what, [work], opts, received, lambda: _unpack(work, received))
+        sent = _wire_rows(rows)
+        output = _room(received, _wire_rows, sent)
+        work = self._submit(_native.ALLTOALL, [sent], splits=splits, output=output)
+        return self._unpacked(what, [(work, received if output is None else [])], opts, received)
 
     # Reductions
 
@@ -235,18 +247,13 @@ class HvdProcessGroup(dist.ProcessGroup):
         for output, tensor in zip(outputs, inputs):
             _require_size("reduce_scatter", tensor.numel(), self.size() * output.numel())
         reduction = _reduction("reduce_scatter", opts, inputs)
-        works = [
-            self._submit(
-                _native.REDUCESCATTER, [_plain(tensor).view(self.size(), tensor.numel() // self.size())], reduction
-            )
-            for tensor in inputs
-        ]
-
-        def take() -> None:
-            for work, output in zip(works, outputs):
-                _unpack(work, [output])
-
-        return self._under_way("reduce_scatter", works, opts, outputs, take)
+        works = []
+        for tensor, output in zip(inputs, outputs):
+            sent = _plain(tensor).view(self.size(), tensor.numel() // self.size())
+            room = _room([output], lambda whole: _plain(whole).view(1, -1), sent)
+            work = self._submit(_native.REDUCESCATTER, [sent], reduction, output=room)
+            works.append((work, [output] if room is None else []))
+        return self._unpacked("reduce_scatter", works, opts, outputs)
 
     # Collectives that move data
 
@@ -392,6 +399,29 @@ def _wire(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor's elements to be moved, flat; as bytes if hvd does not know their type."""
     flat = _plain(tensor).reshape(-1)
     return flat if flat.dtype in CODE_OF_DTYPE else flat.view(torch.uint8)
+
+
+def _wire_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """As _wire(), with the tensor's rows."""
+    rows = _plain(tensor)
+    return rows if rows.dtype in CODE_OF_DTYPE else rows.view(*rows.shape, 1).view(torch.uint8)
+
+
+def _room(
+    outputs: Tensors, rows_of: Callable[[torch.Tensor], torch.Tensor], sent: torch.Tensor, own_rows: int | None = None
+) -> torch.Tensor | None:
+    """The memory of the only output, in rows like those sent, if a result can be written there at once: if it is apart
+    from what is sent, or that is this rank's rows in it, from the byte `own_rows` on."""
+    if len(outputs) != 1 or outputs[0].numel() == 0:
+        return None
+    memory = rows_of(outputs[0])
+    if memory.data_ptr() != outputs[0].data_ptr() or memory.dim() == 0:
+        return None
+    if (memory.dtype, memory.device, memory.shape[1:]) != (sent.dtype, sent.device, sent.shape[1:]):
+        return None
+    is_apart = memory.untyped_storage().data_ptr() != sent.untyped_storage().data_ptr()
+    is_own = own_rows is not None and sent.data_ptr() == memory.data_ptr() + own_rows
+    return memory if is_apart or is_own else None
 
 
 def _put_back(received: Tensors, tensors: Tensors) -> None:
