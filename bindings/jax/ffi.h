@@ -1,4 +1,4 @@
-// The part of XLA's foreign function interface that the handler needs, in declarations of our own.
+// The part of XLA's foreign function interface that the handlers need, in declarations of our own.
 //
 // Sources: xla/ffi/api/c_api.h of openxla/xla, version 0.1 and later. Structures only grow, at their ends; a runtime
 // accepts handlers of its own version and, since 0.2, of older ones, so that 0.1 serves them all (jax 0.6.2 and
@@ -138,13 +138,22 @@ struct DeviceOrdinalArguments {
   std::int32_t ordinal;  // out
 };
 
+struct StreamArguments {
+  std::size_t struct_size;
+  Extension* extension;
+  ExecutionContext* context;
+  void* stream;  // out: on a GPU, a CUstream
+};
+
 struct Api {
   std::size_t struct_size;
   Extension* extension;
   ApiVersion version;
   void* internal;
   Error* (*create_error)(ErrorCreateArguments* arguments);
-  void (*others[16])();
+  void (*others_to_4[3])();
+  Error* (*get_stream)(StreamArguments* arguments);
+  void (*others_to_17[12])();
   Error* (*get_device_ordinal)(DeviceOrdinalArguments* arguments);
 };
 

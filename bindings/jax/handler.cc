@@ -1,10 +1,11 @@
-// The handler of all collectives: a call of it in a compiled program is one operation, of as many tensors as it has
-// arguments. It returns when the operation has ended.
+// The handlers of all collectives, one for arrays on CPUs and one for those on GPUs: a call in a compiled program is
+// one operation, of as many tensors as it has arguments, whose results are written into XLA's buffers.
 //
-// It waits in XLA's thread instead of returning a future: a token that hvd.jax passes from call to call has XLA begin
-// none before the one before it is complete, and a future costs a handover between threads more.
+// On a CPU it returns when the operation has ended. It waits in XLA's thread instead of returning a future: a token
+// that hvd.jax passes from call to call has XLA begin none before the one before it is complete, and a future costs a
+// handover between threads more. On a GPU it returns when the operation is enqueued, and XLA's stream waits for it: the
+// device never waits for the host, and XLA reuses the buffers in the order of its stream.
 #include <algorithm>
-#include <cstring>
 #include <deque>
 #include <iterator>
 #include <span>
@@ -99,17 +100,16 @@ class AttributeReader {
 
 class Operation {
  public:
-  explicit Operation(CallFrame& frame) : frame_(frame) {}
+  Operation(CallFrame& frame, bool is_on_gpu) : frame_(frame), is_on_gpu_(is_on_gpu) {}
 
   Error* run() {
     const AttributeReader attributes(frame_.attributes);
     const auto collective = static_cast<hvd_collective>(attributes.integer("collective"));
-    const bool has_outputs =
-        collective == HVD_ALLREDUCE || collective == HVD_BROADCAST || collective == HVD_REDUCESCATTER;
+    if (Error* const error = find_place(); error != nullptr) return error;
     if (!describe(frame_.arguments, inputs_) || !describe(frame_.results, outputs_)) {
       return fail(ErrorCode::invalid_argument, "hvd.jax: arrays of this dtype cannot be moved");
     }
-    if (Error* const error = set_name(attributes); error != nullptr) return error;
+    set_name(attributes);
     hvd_call call = HVD_CALL_INIT;
     call.collective = collective;
     call.process_set = static_cast<std::int32_t>(attributes.integer("process_set"));
@@ -120,22 +120,54 @@ class Operation {
     call.postscale = attributes.number("postscale_factor");
     call.count = inputs_.size();
     call.inputs = inputs_.data();
-    call.outputs = has_outputs ? outputs_.data() : nullptr;
+    call.outputs = outputs_.data();
     const std::span<const std::int64_t> splits = attributes.integers("splits");
     call.splits = splits.empty() ? nullptr : splits.data();
     call.splits_count = splits.size();
+    call.stream = stream_;
     hvd_work* work = nullptr;
-    // Ends, as every operation does, at the latest when the runtime's own deadlines have passed.
-    const hvd_status status = hvd_run(&call, -1, has_outputs ? nullptr : &work);
-    Error* error = status == HVD_OK ? nullptr : fail(status);
-    if (error == nullptr && collective == HVD_ALLTOALL)
-      error = check_received(call, work, attributes.integers("received_splits"));
-    if (error == nullptr && !has_outputs) error = take_outputs(work);
+    const hvd_status status = start(call, work);
+    Error* const error = end_of(call, status, work, attributes.integers("received_splits"));
     hvd_work_free(work);
     return error;
   }
 
  private:
+  // Which of this process's devices makes the call, and its stream.
+  Error* find_place() {
+    DeviceOrdinalArguments arguments{sizeof arguments, nullptr, frame_.context, 0};
+    if (Error* const error = frame_.api->get_device_ordinal(&arguments); error != nullptr) return error;
+    if (!is_on_gpu_) {
+      local_device_ = arguments.ordinal;
+      return nullptr;
+    }
+    device_ = arguments.ordinal;
+    StreamArguments stream{sizeof stream, nullptr, frame_.context, nullptr};
+    Error* const error = frame_.api->get_stream(&stream);
+    stream_ = stream.stream;
+    return error;
+  }
+
+  // Ends, as every operation does, at the latest when the runtime's own deadlines have passed.
+  hvd_status start(const hvd_call& call, hvd_work*& work) const {
+    if (!is_on_gpu_) return hvd_run(&call, -1, &work);
+    const hvd_status status = hvd_submit(&call, &work);
+    return status == HVD_OK ? hvd_work_wait_on_stream(work, stream_, -1) : status;
+  }
+
+  Error* end_of(const hvd_call& call, hvd_status status, hvd_work* work, std::span<const std::int64_t> expected) {
+    // Of an operation that was started: other ranks have other rows than the program was compiled for.
+    const bool has_other_rows = work != nullptr && status == HVD_INVALID_ARGUMENT;
+    if (call.collective == HVD_ALLTOALL && (status == HVD_OK || has_other_rows)) {
+      return check_received(call, has_other_rows ? nullptr : work, expected);
+    }
+    if (has_other_rows) {
+      return fail_between_ranks(std::string(hvd_last_error()) +
+                                "; a compiled program needs equally many rows on all ranks: pad them to the same");
+    }
+    return status == HVD_OK ? nullptr : fail(status);
+  }
+
   bool describe(const Buffers& buffers, std::vector<hvd_tensor>& tensors) {
     for (std::int64_t i = 0; i < buffers.size; ++i) {
       const Buffer& buffer = *buffers.buffers[i];
@@ -148,7 +180,7 @@ class Operation {
                          .shape = shape.data(),
                          .dimensions = static_cast<std::int32_t>(shape.size()),
                          .dtype = row->hvd,
-                         .device = HVD_CPU,
+                         .device = device_,
                          .reserved = 0});
     }
     return true;
@@ -162,13 +194,10 @@ class Operation {
 
   // Each local device of a program that has several makes the call, at its own time: operations of its own. None is
   // numbered by the runtime: operations of other threads may come in between, on each rank at another time.
-  Error* set_name(const AttributeReader& attributes) {
+  void set_name(const AttributeReader& attributes) {
     name_ = attributes.text("name");
     if (name_.empty()) name_ = attributes.text("function");
-    DeviceOrdinalArguments arguments{sizeof arguments, nullptr, frame_.context, 0};
-    if (Error* const error = frame_.api->get_device_ordinal(&arguments); error != nullptr) return error;
-    if (arguments.ordinal != 0) name_ += ".device" + std::to_string(arguments.ordinal);
-    return nullptr;
+    if (local_device_ != 0) name_ += ".device" + std::to_string(local_device_);
   }
 
   Error* fail(hvd_status status) const {
@@ -183,13 +212,16 @@ class Operation {
   }
 
   // Another division would have rows taken for those of another rank. All ranks are told, since those where it is right
-  // would go on alone.
+  // would go on alone. `work`: null if even the sum of the rows is another one.
   Error* check_received(const hvd_call& exchange, hvd_work* work, std::span<const std::int64_t> expected) const {
     const std::int64_t* received = nullptr;
     std::size_t count = 0;
-    if (const hvd_status status = hvd_work_received_splits(work, &received, &count); status != HVD_OK)
-      return fail(status);
-    const bool is_right = std::ranges::equal(std::span(received, count), expected);
+    const std::string error_of_sum = work == nullptr ? hvd_last_error() : "";
+    if (work != nullptr) {
+      const hvd_status status = hvd_work_received_splits(work, &received, &count);
+      if (status != HVD_OK) return fail(status);
+    }
+    const bool is_right = work != nullptr && std::ranges::equal(std::span(received, count), expected);
     hvd_topology job{};
     job.struct_size = sizeof job;
     hvd_get_topology(&job);  // does not fail: this rank is in an operation
@@ -197,13 +229,17 @@ class Operation {
     if (const hvd_status status = find_greatest(exchange.process_set, wrong_rank); status != HVD_OK)
       return fail(status);
     if (wrong_rank < 0) return nullptr;
-    const std::string what = is_right ? "rank " + std::to_string(wrong_rank) +
-                                            " expected other numbers of rows from the "
-                                            "ranks than they have sent"
-                                      : "expected " + text_of(expected) + " rows from the ranks, but they have sent " +
-                                            text_of({received, count});
-    return fail_between_ranks("alltoall '" + name_ + "': " + what +
-                              ": received_splits, equal parts if not given, must be what the ranks' splits say");
+    std::string what = "alltoall '" + name_ + "': ";
+    if (is_right) {
+      what +=
+          "rank " + std::to_string(wrong_rank) + " expected other numbers of rows from the ranks than they have sent";
+    } else if (work == nullptr) {
+      what = error_of_sum;
+    } else {
+      what +=
+          "expected " + text_of(expected) + " rows from the ranks, but they have sent " + text_of({received, count});
+    }
+    return fail_between_ranks(what + ": received_splits, equal parts if not given, must be what the ranks' splits say");
   }
 
   hvd_status find_greatest(std::int32_t process_set, std::int32_t& value) const {
@@ -225,40 +261,16 @@ class Operation {
     return text + "]";
   }
 
-  // Copies what the runtime has allocated into XLA's buffers, whose shapes are those that hvd.jax expects.
-  Error* take_outputs(hvd_work* work) {
-    for (std::size_t i = 0; i < outputs_.size(); ++i) {
-      hvd_tensor result{};
-      if (hvd_work_take_output(work, i, &result) != HVD_OK) {
-        return fail(HVD_INTERNAL);
-      }
-      const std::size_t bytes = bytes_of(result);
-      const bool fits = bytes == bytes_of(outputs_[i]);
-      if (fits && bytes > 0) std::memcpy(outputs_[i].data, result.data, bytes);
-      hvd_free(result.data);
-      if (!fits) {
-        return fail_between_ranks(
-            "the ranks' arrays have different numbers of rows, which a compiled program cannot take: pad them to the "
-            "same");
-      }
-    }
-    return nullptr;
-  }
-
-  static std::size_t bytes_of(const hvd_tensor& tensor) {
-    const DtypeMapping* const row =
-        std::ranges::find(kDtypes, static_cast<hvd_dtype>(tensor.dtype), &DtypeMapping::hvd);
-    std::size_t bytes = row->bytes;
-    for (std::int32_t d = 0; d < tensor.dimensions; ++d) bytes *= static_cast<std::size_t>(tensor.shape[d]);
-    return bytes;
-  }
-
   Error* fail(ErrorCode code, const std::string& message) const {
     ErrorCreateArguments arguments{sizeof arguments, nullptr, message.c_str(), code};
     return frame_.api->create_error(&arguments);
   }
 
   CallFrame& frame_;
+  const bool is_on_gpu_;
+  std::int32_t local_device_ = 0;  // of several that XLA makes of one CPU; a rank has one GPU, whichever that is
+  std::int32_t device_ = HVD_CPU;  // as hvd numbers them
+  void* stream_ = nullptr;
   std::string name_;
   std::vector<hvd_tensor> inputs_, outputs_;
   std::deque<std::vector<std::int64_t>> shapes_of_pairs_;  // to which tensors point
@@ -270,14 +282,19 @@ void describe_handler(Metadata& metadata) {
   metadata.traits = 0;
 }
 
+Error* handle(CallFrame& frame, bool is_on_gpu) {
+  if (frame.extension != nullptr && frame.extension->type == ExtensionType::metadata) {
+    describe_handler(*reinterpret_cast<MetadataExtension*>(frame.extension)->metadata);
+    return nullptr;
+  }
+  return frame.stage == Stage::execute ? Operation(frame, is_on_gpu).run() : nullptr;
+}
+
 }  // namespace
 }  // namespace hvd::ffi
 
-extern "C" __attribute__((visibility("default"))) hvd::ffi::Error* hvd_jax_collective(hvd::ffi::CallFrame* frame) {
-  using namespace hvd::ffi;
-  if (frame->extension != nullptr && frame->extension->type == ExtensionType::metadata) {
-    describe_handler(*reinterpret_cast<MetadataExtension*>(frame->extension)->metadata);
-    return nullptr;
-  }
-  return frame->stage == Stage::execute ? Operation(*frame).run() : nullptr;
-}
+#define HVD_HANDLER extern "C" __attribute__((visibility("default"))) hvd::ffi::Error*
+
+HVD_HANDLER hvd_jax_collective(hvd::ffi::CallFrame* frame) { return hvd::ffi::handle(*frame, false); }
+
+HVD_HANDLER hvd_jax_collective_on_gpu(hvd::ffi::CallFrame* frame) { return hvd::ffi::handle(*frame, true); }

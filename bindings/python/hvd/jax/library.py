@@ -1,4 +1,4 @@
-"""hvd's handler for JAX's foreign function interface, out of libhvd_jax.so."""
+"""hvd's handlers for JAX's foreign function interface, out of libhvd_jax.so."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def _register() -> None:
     _check_version()
     library = ctypes.CDLL(str(Path(_native.__file__).with_name("libhvd_jax.so")))
     jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(library.hvd_jax_collective), platform="cpu")
+    jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(library.hvd_jax_collective_on_gpu), platform="CUDA")
 
 
 _register()
