@@ -4,6 +4,7 @@
     python tests/bench/elastic.py --cut ...
     python tests/bench/elastic.py --beside-static [--trials 5] [-np 2] [--model MEGABYTES]
     python tests/bench/elastic.py --overhead [--trials 5] [-np 2] [--model MEGABYTES]
+    python tests/bench/elastic.py --within [--trials 5] [-np 2] [--model MEGABYTES]
 
 First form: one job; in each trial a process, chosen at random, is killed (SIGKILL) once all ranks train. With --cut,
 inside a lab of netlab.sh, it is a host that is cut from the network, and is joined again when the others have gone on;
@@ -26,8 +27,12 @@ Fourth form: the same two jobs, counted by `perf stat`, since 1 % of a step is l
 calls, context switches and, where the machine counts them, user-mode instructions, of a rank in a step. They are the
 difference between a long job and a short one, so that starts and ends do not count.
 
+Fifth form: what launches differ by is left out. In one elastic job rank 0 asks for changes in every other block of 20
+steps, as an elastic job does, and in those between not, as one that is not elastic; all else is the same. Printed is
+the median ratio of a block's time to that of the next one, with its 95 % confidence interval.
+
 A step here is a forward and backward pass over the model, its gradients' reduction, the optimizer's step, the commit,
-and a pause of 5 ms (not in the third and fourth form). All processes have one clock: those of one machine.
+and a pause of 5 ms (in the first two forms). All processes have one clock: those of one machine.
 """
 
 import argparse
@@ -47,13 +52,15 @@ import time
 TIMEOUT = 120  # s, for a trial
 STEPS_BESIDE_STATIC = 1000
 STEPS_WARM = 100
+STEPS_WITHIN = 12_000
+BLOCK = 20
 KINDS = {"static": [], "elastic": ["--min-np", "1"]}
 COUNTED = ["raw_syscalls:sys_enter", "context-switches", "instructions:u"]
 
 Step = collections.namedtuple("Step", "when host pid number rank size epoch transfer")
 
 
-def be_a_rank(logs: str, megabytes: float, steps: float, pause: float) -> None:
+def be_a_rank(logs: str, megabytes: float, steps: float, pause: float, block: float) -> None:
     import torch
 
     import hvd.torch as hvd
@@ -76,6 +83,8 @@ def be_a_rank(logs: str, megabytes: float, steps: float, pause: float) -> None:
         transfer[0] = time.monotonic() - before
 
     state.sync = timed_sync
+    announced = state._host_messages.announced
+    state._host_messages.announced = lambda: announced() if not block or state.step // block % 2 == 0 else 0
     inputs = torch.ones(4, 64)
 
     @hvd.elastic.run
@@ -204,8 +213,8 @@ def row(name: str, values: list[float], remark: str = "") -> str:
     return f"{name:10}{len(values):8}{values[0]:10.3f}{middle:10.3f}{high:10.3f}{values[-1]:10.3f}{remark}"
 
 
-def command_of(options: argparse.Namespace, logs: str, steps: float, pause: float) -> list[str]:
-    return [sys.executable, os.path.abspath(__file__), "--rank", logs, *map(str, (options.model, steps, pause))]
+def command_of(options: argparse.Namespace, logs: str, steps: float, pause: float, block: int = 0) -> list[str]:
+    return [sys.executable, os.path.abspath(__file__), "--rank", logs, *map(str, (options.model, steps, pause, block))]
 
 
 def conditions(options: argparse.Namespace) -> str:
@@ -242,10 +251,12 @@ def measure_pauses(options: argparse.Namespace, hvdrun_options: list[str]) -> No
     print(f"steps: {max(steps[-1].number for steps in watch.steps.values())} finished, {done_twice(watch)} done twice")
 
 
-def run_job(options: argparse.Namespace, hvdrun_options: list[str], steps: int, counts: str = "") -> list[Step]:
+def run_job(
+    options: argparse.Namespace, hvdrun_options: list[str], steps: int, counts: str = "", block: int = 0
+) -> list[Step]:
     """The steps of rank 0 of one job. `counts`: a folder for what perf counts in each rank."""
     with tempfile.TemporaryDirectory() as logs:
-        command = command_of(options, logs, steps, 0)
+        command = command_of(options, logs, steps, 0, block)
         if counts:
             perf = f"exec perf stat -x, -o $0/$HVD_RANK$HVD_PROCESS -e {','.join(COUNTED)} -- "
             command = ["sh", "-c", perf + '"$@"', counts, *command]
@@ -278,6 +289,23 @@ def measure_beside_static(options: argparse.Namespace, hvdrun_options: list[str]
         print(f"elastic {took['elastic']:.1f}  static {took['static']:.1f}  ratio {ratios[-1]:.3f}", flush=True)
     of_minima = min(all_of["elastic"]) / min(all_of["static"])
     print(f"ratio: median {statistics.median(ratios):.3f}, of the minima {of_minima:.3f}")
+
+
+def measure_within(options: argparse.Namespace, hvdrun_options: list[str]) -> None:
+    print(f"{conditions(options)}; {options.trials} jobs of {STEPS_WITHIN} steps; elastic blocks to those between")
+    ratios = []
+    for _ in range(options.trials):
+        steps = run_job(options, [*hvdrun_options, *KINDS["elastic"]], STEPS_WITHIN, block=BLOCK)
+        when = [step.when for step in steps[BLOCK - 1 :: BLOCK]]  # the ends of blocks
+        took = [after - before for before, after in zip(when, when[1:])][1:]  # those of steps 40 to 60, 60 to 80, ...
+        pairs = list(zip(took[::2], took[1::2]))[STEPS_WARM // BLOCK :]
+        own = [elastic / other for elastic, other in pairs]
+        print(f"ratio {statistics.median(own):.4f}, step {1e6 * statistics.median(took) / BLOCK:.0f} us", flush=True)
+        ratios += own
+    ratios.sort()
+    half_width = 1.96 * len(ratios) ** 0.5 / 2  # of the binomial distribution of ranks around the median
+    low, high = (ratios[round(len(ratios) / 2 + side * half_width)] for side in (-1, 1))
+    print(f"ratio: median {statistics.median(ratios):.4f}, 95 % from {low:.4f} to {high:.4f}, {len(ratios)} pairs")
 
 
 def read_counts(folder: str) -> dict[str, float]:
@@ -333,10 +361,13 @@ if __name__ == "__main__":
         parser.add_argument("--cut", action="store_true")
         parser.add_argument("--beside-static", action="store_true")
         parser.add_argument("--overhead", action="store_true")
+        parser.add_argument("--within", action="store_true")
         random.seed(1)
         parsed = parser.parse_known_args()
         if parsed[0].overhead:
             measure_overhead(*parsed)
+        elif parsed[0].within:
+            measure_within(*parsed)
         elif parsed[0].beside_static:
             measure_beside_static(*parsed)
         else:
