@@ -13,6 +13,9 @@ without --cut the first form works there, too:
     tests/support/netlab.sh 4 none python tests/bench/elastic.py --cut -np 8 --lease 1.5 \\
         --rsh "tests/support/netlab.sh on" -H h1:2,h2:2,h3:2,h4:2
 
+With --library numpy processes start in a quarter of the time that importing PyTorch takes: where CPUs are few, those
+that import it slow the others down.
+
 Printed, in seconds:
 
     killed   from the kill (or cut) to the first step that the slowest survivor has finished after it
@@ -60,11 +63,11 @@ COUNTED = ["raw_syscalls:sys_enter", "context-switches", "instructions:u"]
 Step = collections.namedtuple("Step", "when host pid number rank size epoch transfer")
 
 
-def be_a_rank(logs: str, megabytes: float, steps: float, pause: float, block: float) -> None:
+def torch_training(megabytes: float):
+    """A state, a step of its training, and what runs a training."""
     import torch
 
     import hvd.torch as hvd
-    from hvd import _native
 
     torch.set_num_threads(1)
     hvd.init()
@@ -74,7 +77,40 @@ def be_a_rank(logs: str, megabytes: float, steps: float, pause: float, block: fl
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
-    state = hvd.elastic.TorchState(model, optimizer, step=0)
+    inputs = torch.ones(4, 64)
+
+    def step():
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
+        optimizer.step()
+
+    return hvd.elastic.TorchState(model, optimizer, step=0), step, hvd.elastic.run
+
+
+def numpy_training(megabytes: float):
+    """The same of a linear model."""
+    import numpy as np
+
+    import hvd
+    from hvd import basics, elastic, objects
+
+    basics.init()
+    inputs = np.ones((4, 64))
+    weights = np.zeros((64, max(10, int(megabytes * 2**20 / 8 / 64))))
+    state = elastic.ObjectState(elastic.from_source(objects.broadcast_object), basics.rank, step=0, weights=weights)
+
+    def step():
+        gradient = inputs.T @ (inputs @ state.weights - 1)
+        state.weights = state.weights - 1e-4 * hvd.allreduce(gradient, name="gradient", out=gradient)
+
+    return state, step, lambda train: elastic.run_fn(train, elastic.join_anew)
+
+
+def be_a_rank(logs: str, library: str, *numbers: str) -> None:
+    from hvd import _native, basics
+
+    megabytes, steps, pause, block = map(float, numbers)
+    state, step, run = {"torch": torch_training, "numpy": numpy_training}[library](megabytes)
     transfer, synchronize = [0.0], state.sync
 
     def timed_sync():
@@ -85,16 +121,13 @@ def be_a_rank(logs: str, megabytes: float, steps: float, pause: float, block: fl
     state.sync = timed_sync
     announced = state._host_messages.announced
     state._host_messages.announced = lambda: announced() if not block or state.step // block % 2 == 0 else 0
-    inputs = torch.ones(4, 64)
 
-    @hvd.elastic.run
+    @run
     def train(state, log):
         while state.step < steps:
-            optimizer.zero_grad()
-            model(inputs).square().mean().backward()
-            optimizer.step()
+            step()
             state.step += 1
-            place = (os.uname().nodename, os.getpid(), state.step, hvd.rank(), hvd.size(), _native.epoch()[0])
+            place = (os.uname().nodename, os.getpid(), state.step, basics.rank(), basics.size(), _native.epoch()[0])
             log.write(" ".join(map(str, (time.monotonic(), *place, transfer[0]))) + "\n")
             state.commit()
             time.sleep(pause)
@@ -214,7 +247,8 @@ def row(name: str, values: list[float], remark: str = "") -> str:
 
 
 def command_of(options: argparse.Namespace, logs: str, steps: float, pause: float, block: int = 0) -> list[str]:
-    return [sys.executable, os.path.abspath(__file__), "--rank", logs, *map(str, (options.model, steps, pause, block))]
+    arguments = (logs, options.library, options.model, steps, pause, block)
+    return [sys.executable, os.path.abspath(__file__), "--rank", *map(str, arguments)]
 
 
 def conditions(options: argparse.Namespace) -> str:
@@ -237,7 +271,7 @@ def measure_pauses(options: argparse.Namespace, hvdrun_options: list[str]) -> No
         except KeyboardInterrupt:
             print("interrupted; so far:")
         finally:
-            job.send_signal(signal.SIGINT)
+            job.terminate()  # SIGINT is ignored by what is started in the background
             job.wait()
         watch.look()
     joined = joins(watch)
@@ -350,7 +384,7 @@ def measure_overhead(options: argparse.Namespace, hvdrun_options: list[str]) -> 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--rank"]:
-        be_a_rank(sys.argv[2], *map(float, sys.argv[3:]))
+        be_a_rank(*sys.argv[2:])
     else:
         parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
         parser.add_argument("--trials", type=int, default=20)
@@ -358,6 +392,7 @@ if __name__ == "__main__":
         parser.add_argument(
             "--model", type=float, default=0, help="megabytes of its parameters; a small one by default"
         )
+        parser.add_argument("--library", choices=["torch", "numpy"], default="torch", help="what the ranks train with")
         parser.add_argument("--cut", action="store_true")
         parser.add_argument("--beside-static", action="store_true")
         parser.add_argument("--overhead", action="store_true")
