@@ -114,9 +114,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if (ranks := number_of_ranks(item)) is not None:
                 item.add_marker(pytest.mark.xdist_group(name=f"np{ranks}"))
                 item.add_marker(pytest.mark.timeout(JOB_LIMIT_S + 60))  # the first runs the job of all
-                # How TensorFlow and JAX run an operation has nothing to do with the number of ranks; importing the one
-                # takes longer than the tests, as does what the other compiles.
-                if ranks == 4 and item.path.name.startswith(("test_tensorflow", "test_jax")):
+                # How a framework runs an operation has nothing to do with the number of ranks, and how four ranks
+                # exchange data is tested with NumPy and in C++. What needs four is not tested on two.
+                numbers = item.get_closest_marker("ranks").args or DEFAULT_RANKS
+                is_of_framework = item.path.name.startswith(("test_tensorflow", "test_jax", "test_torch"))
+                if ranks == 4 and 2 in numbers and is_of_framework:
                     item.add_marker(pytest.mark.long)
         items.sort(key=lambda item: -(number_of_ranks(item) or 0))  # what takes longest begins first
     else:
