@@ -30,7 +30,7 @@ extern "C" {
 /* The result of a call or of an operation. */
 typedef enum hvd_status {
   HVD_OK = 0,
-  HVD_INVALID_ARGUMENT = 1, /* the call is invalid; the runtime stays usable */
+  HVD_INVALID_ARGUMENT = 1, /* the call is invalid, or an output does not fit; the runtime stays usable */
   HVD_MISMATCH = 2, /* ranks disagree about an operation; returned on every rank of the set; the runtime stays usable */
   HVD_ABORTED = 3,  /* the job was aborted */
   HVD_PEER_LOST = 4,       /* a process died or became unreachable; the message names rank and host */
@@ -101,11 +101,11 @@ typedef struct hvd_call {
                           integers are truncated. An average is a sum; its postscale is divided by the rank count */
   size_t count;        /* number of tensors; more than one: a grouped operation. barrier and join: 0 */
   const hvd_tensor* inputs;
-  const hvd_tensor* outputs; /* allreduce, broadcast: shaped as the inputs, may be the same memory. reducescatter: this
-                                rank's rows. allgather, alltoall: the rows of all ranks, apart from the inputs; where
-                                all ranks gather equally many rows, the input may be this rank's rows of the output. If
-                                the ranks' rows are others: HVD_INVALID_ARGUMENT for this work, the output unchanged.
-                                NULL (not allreduce, broadcast): see hvd_work_output() */
+  const hvd_tensor* outputs; /* allreduce, broadcast: shaped as the inputs, may be the same memory. Apart from all
+                                inputs: reducescatter, this rank's rows; allgather, the rows of all ranks; alltoall, the
+                                rows that this rank receives. If an output of the last two has another number of rows,
+                                the work ends with HVD_INVALID_ARGUMENT on this rank, and that output is unchanged. NULL
+                                (not allreduce, broadcast): see hvd_work_output() */
   const int64_t* splits;     /* alltoall: rows for each rank of the set; NULL: equal parts */
   size_t splits_count;
   int32_t priority; /* operations that are ready on all ranks are performed by descending priority; usually 0 */

@@ -317,7 +317,7 @@ auto allgather(const R& values, const Options& options = {}) {
 }
 
 // Likewise, into an output as long as the values of all ranks together. Throws hvd::Error (HVD_INVALID_ARGUMENT) on a
-// rank whose output is not, which stays as it was.
+// rank whose output has another length; that output is left unchanged.
 template <typename How = detail::Begin, std::ranges::range In, std::ranges::range Out>
 auto allgather_async(In&& values, Out&& output, const Options& options = {}) {
   static_assert(std::same_as<detail::Value<In>, detail::Value<Out>>, "hvd: input and output differ in type");

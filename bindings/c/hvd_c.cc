@@ -173,8 +173,9 @@ void check_end(Operation& operation) {
 void wait_on_stream(Operation& operation, void* stream, Deadline deadline) {
   if (stream == HVD_ALL_STREAMS) throw InvalidArgument("an operation can hold up one stream, not all");
   if (!operation.wait_until_enqueued(deadline)) throw Timeout("the work is not done yet");
-  if (!operation.completion.status().ok()) throw Error(operation.completion.status());
+  // One that has failed may be in the runtime's stream as well, and read the caller's memory.
   if (operation.completion.on_device) operation.completion.on_device->hold_up(stream);
+  if (!operation.completion.status().ok()) throw Error(operation.completion.status());
 }
 
 // In the job, or, of a process that stands by, the one that it would have.

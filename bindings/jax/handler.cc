@@ -23,36 +23,35 @@ namespace {
 struct DtypeMapping {
   DataType xla;
   hvd_dtype hvd;
-  std::size_t bytes;  // of hvd's
   bool is_complex = false;
 };
 
 constexpr DtypeMapping kDtypes[] = {
-    {DataType::u8, HVD_UINT8, 1},
-    {DataType::s8, HVD_INT8, 1},
-    {DataType::s16, HVD_INT16, 2},
-    {DataType::s32, HVD_INT32, 4},
-    {DataType::s64, HVD_INT64, 8},
-    {DataType::f16, HVD_FLOAT16, 2},
-    {DataType::f32, HVD_FLOAT32, 4},
-    {DataType::f64, HVD_FLOAT64, 8},
-    {DataType::bf16, HVD_BFLOAT16, 2},
-    {DataType::pred, HVD_BOOL, 1},
-    {DataType::u16, HVD_UINT16, 2},
-    {DataType::u32, HVD_UINT32, 4},
-    {DataType::u64, HVD_UINT64, 8},
+    {DataType::u8, HVD_UINT8},
+    {DataType::s8, HVD_INT8},
+    {DataType::s16, HVD_INT16},
+    {DataType::s32, HVD_INT32},
+    {DataType::s64, HVD_INT64},
+    {DataType::f16, HVD_FLOAT16},
+    {DataType::f32, HVD_FLOAT32},
+    {DataType::f64, HVD_FLOAT64},
+    {DataType::bf16, HVD_BFLOAT16},
+    {DataType::pred, HVD_BOOL},
+    {DataType::u16, HVD_UINT16},
+    {DataType::u32, HVD_UINT32},
+    {DataType::u64, HVD_UINT64},
 
-    {DataType::c64, HVD_FLOAT32, 4, true},
-    {DataType::c128, HVD_FLOAT64, 8, true},
+    {DataType::c64, HVD_FLOAT32, true},
+    {DataType::c128, HVD_FLOAT64, true},
 
-    {DataType::f8e3m4, HVD_UINT8, 1},
-    {DataType::f8e4m3, HVD_UINT8, 1},
-    {DataType::f8e4m3b11fnuz, HVD_UINT8, 1},
-    {DataType::f8e4m3fn, HVD_UINT8, 1},
-    {DataType::f8e4m3fnuz, HVD_UINT8, 1},
-    {DataType::f8e5m2, HVD_UINT8, 1},
-    {DataType::f8e5m2fnuz, HVD_UINT8, 1},
-    {DataType::f8e8m0fnu, HVD_UINT8, 1},
+    {DataType::f8e3m4, HVD_UINT8},
+    {DataType::f8e4m3, HVD_UINT8},
+    {DataType::f8e4m3b11fnuz, HVD_UINT8},
+    {DataType::f8e4m3fn, HVD_UINT8},
+    {DataType::f8e4m3fnuz, HVD_UINT8},
+    {DataType::f8e5m2, HVD_UINT8},
+    {DataType::f8e5m2fnuz, HVD_UINT8},
+    {DataType::f8e8m0fnu, HVD_UINT8},
 };
 
 const DtypeMapping* mapping_of(DataType dtype) {

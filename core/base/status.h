@@ -13,7 +13,7 @@ namespace hvd {
 // Wire and ABI values: append only; include/hvd.h repeats them.
 enum class StatusCode : std::uint8_t {
   ok = 0,
-  invalid_argument = 1,  // the call itself is wrong; nothing was sent
+  invalid_argument = 1,  // the call is wrong; nothing was sent, but where an output turned out not to fit
   mismatch = 2,          // the ranks disagree; every rank of the set receives it
   aborted = 3,           // the job as a whole was given up
   peer_lost = 4,         // a process died or became unreachable

@@ -1,7 +1,6 @@
 #include "core/execution/bucket.h"
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 #include <unordered_map>
 #include <utility>
@@ -203,20 +202,6 @@ std::int64_t input_elements(const Response& response, std::size_t tensor, const 
   return differs_by_rank(agreed.collective) ? 0 : elements_of(agreed.tensors[tensor].shape);
 }
 
-// Whether this rank's input lies in its output, but not in its own rows, which those of other ranks would overwrite.
-bool is_elsewhere_in(const TensorMemory& memory, const Response& response, std::size_t tensor, int position) {
-  if (response.spec.collective != Collective::allgather) return false;  // the call's check has found them apart
-  const TensorSpec& spec = response.spec.tensors[tensor];
-  const auto row_bytes = [&](std::int64_t rows) { return bytes_of(rows * row_elements_of(spec.shape), spec.dtype); };
-  const auto& rows = response.rows[tensor];
-  const auto own_rows = rows.begin() + position;
-  const auto* const begin = static_cast<const std::byte*>(memory.output);
-  const auto* const input = static_cast<const std::byte*>(memory.input);
-  const std::less<> before;
-  if (before(input, begin) || !before(input, begin + row_bytes(memory.output_rows))) return false;
-  return input != begin + row_bytes(std::accumulate(rows.begin(), own_rows, std::int64_t{0}));
-}
-
 void* allocate_output(Operation& own, std::size_t tensor, const TensorSpec& spec, std::int64_t rows,
                       DeviceRuntime* devices) {
   auto& outputs = own.memory.outputs;
@@ -252,11 +237,6 @@ std::int64_t output_rows(const Response& response, std::size_t tensor, int posit
     }
     default: return scatter_rows[at];
   }
-}
-
-bool holds_result(const TensorMemory& memory, const Response& response, std::size_t tensor, int position) {
-  return memory.output_rows == output_rows(response, tensor, position, {}) &&
-         !is_elsewhere_in(memory, response, tensor, position);
 }
 
 // As in the user's `tensor * factor`: the factor of a type that is computed in float32 is a float32.
@@ -317,11 +297,10 @@ CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int posit
     if (own != nullptr) {
       const TensorMemory& memory = own->memory.tensors[item.tensor];
       piece.input = memory.input;
-      const bool is_given = !own->memory.allocates_outputs && (!differs_by_rank(call.collective) ||
-                                                               holds_result(memory, response, item.tensor, position));
-      piece.output = is_given ? memory.output
-                              : allocate_output(*own, item.tensor, spec,
-                                                output_rows(response, item.tensor, position, scatter_rows), devices);
+      const auto rows = [&] { return output_rows(response, item.tensor, position, scatter_rows); };
+      const bool fits = !differs_by_rank(call.collective) || memory.output_rows == rows();
+      piece.output = !own->memory.allocates_outputs && fits ? memory.output
+                                                            : allocate_output(*own, item.tensor, spec, rows(), devices);
       piece.ready = own->memory.ready.get();
       call.ordinal = own->memory.device;
     }

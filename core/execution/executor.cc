@@ -40,13 +40,11 @@ Status outcome_of(const Operation& own) {
   if (!own.memory.had_misfit()) return {};
   std::size_t i = 0;
   while (own.memory.outputs[i].shape.empty()) ++i;
-  const std::int64_t rows = own.memory.outputs[i].shape.front(), given = own.memory.tensors[i].output_rows;
-  const std::string of_ranks = std::to_string(rows) + " rows of all ranks";
   return Status(StatusCode::invalid_argument,
-                std::string(collective_name(own.spec.collective)) + " '" + own.spec.name +
-                    "': the output is unchanged: " +
-                    (rows == given ? "its input lies in it, but not where it belongs among the " + of_ranks
-                                   : "it has " + std::to_string(given) + " rows instead of the " + of_ranks));
+                std::string(collective_name(own.spec.collective)) + " '" + own.spec.name + "': output " +
+                    std::to_string(i) + " has " + std::to_string(own.memory.tensors[i].output_rows) +
+                    " rows, but the result " + std::to_string(own.memory.outputs[i].shape.front()) +
+                    ": that output is unchanged");
 }
 
 std::uint32_t call_id_of(std::uint64_t sequence) { return static_cast<std::uint32_t>(sequence) & 0x7fffffff; }

@@ -83,19 +83,33 @@ std::vector<std::int64_t> alltoall_splits(const Call& call, const ProcessSet& se
   return {call.splits.begin(), call.splits.end()};
 }
 
-// Of an allgather this rank's rows may already be where they belong if all ranks have equally many. Every other result
-// would be written over what is still to be sent.
-void check_apart(const Call& call, std::size_t i, int rank) {
-  const TensorView &input = call.inputs[i], &output = call.outputs[i];
-  const auto* const from = static_cast<const std::byte*>(input.data);
-  const auto* const to = static_cast<const std::byte*>(output.data);
+// What moves rows would write over what is still to be sent.
+void check_apart(const Call& call) {
+  struct Extent {
+    const std::byte* begin;
+    const std::byte* end;
+    bool is_output;
+  };
+  std::vector<Extent> extents;
+  for (const auto tensors : {call.inputs, call.outputs}) {
+    for (const TensorView& tensor : tensors) {
+      const auto* const begin = static_cast<const std::byte*>(tensor.data);
+      if (const std::size_t bytes = bytes_of(tensor); bytes > 0) {
+        extents.push_back({begin, begin + bytes, tensors.data() == call.outputs.data()});
+      }
+    }
+  }
   const std::less<> before;
-  const bool apart = !before(from, to + bytes_of(output)) || !before(to, from + bytes_of(input));
-  const bool in_place =
-      call.collective == Collective::allgather && from == to + static_cast<std::size_t>(rank) * bytes_of(input);
-  if (apart || in_place) return;
-  throw InvalidArgument(std::string(collective_name(call.collective)) + ": an output overlaps its input" +
-                        (call.collective == Collective::allgather ? ", and not in this rank's rows" : ""));
+  std::ranges::sort(extents, before, &Extent::begin);
+  const std::byte* end_of_inputs = nullptr;
+  const std::byte* end_of_outputs = nullptr;
+  for (const Extent& extent : extents) {
+    if (before(extent.begin, extent.is_output ? end_of_inputs : end_of_outputs)) {
+      throw InvalidArgument(std::string(collective_name(call.collective)) + ": an output overlaps an input");
+    }
+    const std::byte*& end = extent.is_output ? end_of_outputs : end_of_inputs;
+    end = std::max(end, extent.end, before);
+  }
 }
 
 void check_outputs(const Call& call, const ProcessSet& set, int rank) {
@@ -118,8 +132,8 @@ void check_outputs(const Call& call, const ProcessSet& set, int rank) {
                             text_of(call.outputs[i].shape) + " where " + dtype_name(call.inputs[i].dtype) +
                             to_string(expected) + " is needed");
     }
-    if (others_decide) check_apart(call, i, rank);
   }
+  if (may_be_absent) check_apart(call);
 }
 
 void check_devices(const Call& call) {

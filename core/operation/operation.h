@@ -31,8 +31,8 @@ namespace hvd {
 struct TensorMemory {
   void* input = nullptr;
   void* output = nullptr;  // null: no output, or the runtime allocates it
-  std::int64_t output_rows =
-      0;  // of an allgather's or an alltoall's given output: the other ranks decide what it needs
+  // Of an allgather's or an alltoall's given output: how many it needs depends on the other ranks.
+  std::int64_t output_rows = 0;
 };
 
 // Where an operation's tensors are. The caller's memory stays valid until the operation is done.

@@ -64,8 +64,8 @@ inline std::size_t bytes_of(const TensorView& view) {
 // 128-byte aligned, uninitialised; null if there are no bytes. Throws std::bad_alloc.
 void* allocate_tensor_memory(std::size_t bytes);
 
-// A result whose size only the runtime knows (allgather, alltoall): the runtime allocates its memory and the caller
-// takes ownership.
+// A result for which the caller has given no memory, or too little: the runtime allocates it, and the caller takes
+// ownership.
 struct OwnedTensor {
   std::unique_ptr<void, FreeMemory> memory;  // null if there are no elements, or they are on a device
   DType dtype = DType::float32;

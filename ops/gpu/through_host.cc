@@ -29,9 +29,8 @@ Room room_for(const CollectiveCall& call, std::size_t piece, std::size_t positio
   Room room;
   const Piece& own = call.pieces[piece];
   if (own.input != nullptr) room.input = aligned(bytes_of(call.given(piece, position), call.dtype));
-  if (own.output != nullptr && own.output != own.input) {
-    room.output = aligned(bytes_of(call.received(piece, position), call.dtype));
-  }
+  const std::size_t received = aligned(bytes_of(call.received(piece, position), call.dtype));
+  if (own.output != nullptr && (own.output != own.input || received > room.input)) room.output = received;
   return room;
 }
 
@@ -73,7 +72,7 @@ class ThroughHost {
     for (std::size_t i = 0; i < call.pieces.size(); ++i) {
       const Room room = room_for(call, i, at);
       Piece& piece = on_host.pieces[i];
-      if (piece.output != nullptr) piece.output = piece.output == piece.input ? next : next + room.input;
+      if (piece.output != nullptr) piece.output = room.output == 0 ? next : next + room.input;
       if (piece.input != nullptr) piece.input = next;
       next += room.input + room.output;
     }

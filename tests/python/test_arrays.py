@@ -133,9 +133,6 @@ def test_any_dtype_moves(dtype):
         assert same(hvd.allgather(given), gathered)
         out = np.zeros(gathered.shape, dtype)
         assert hvd.allgather(given, out=out) is out and same(out, gathered)
-        own = out[me * len(given) : (me + 1) * len(given)]
-        out[:], own[:] = np.zeros_like(out), given
-        assert same(hvd.allgather(own, out=out), gathered)
         for root in range(size):
             assert same(hvd.broadcast(given, root), all_ranks[root])
         exchanged = np.concatenate([np.split(one, size)[me] for one in all_ranks])
@@ -369,7 +366,7 @@ def test_what_cannot_hold_a_result_is_refused():
     with pytest.raises(ValueError, match="overlaps"):
         hvd.alltoall(given, out=given)
     if hvd.size() > 1:
-        with pytest.raises(ValueError, match="rows instead of"):
+        with pytest.raises(ValueError, match="rows, but the result"):
             hvd.allgather(given, out=given.copy())
 
 

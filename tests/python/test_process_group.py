@@ -119,7 +119,7 @@ def test_moving_data():
 
 @pytest.mark.ranks(1, 2, 4)
 def test_results_are_written_where_they_go():
-    """In one contiguous output's memory, that of the input included; into others they are copied."""
+    """In one contiguous output's memory that is apart from the input's; into others they are copied."""
     rank, size = here()
     expected = torch.arange(float(size)).repeat_interleave(3)
     whole = torch.full((3 * size,), -1.0)

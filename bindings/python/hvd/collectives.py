@@ -13,7 +13,7 @@ Common to all of them:
 - Inputs may be read-only, without dimensions, and of any strides and byte order; those that are not contiguous are
   copied first.
 - `out`, an array of the result's shape and dtype, of any kind that can be changed, gets the result and is returned. It
-  may be the array given, for an operation in place, but may not overlap it otherwise.
+  may be the array given to an allreduce or a broadcast, for an operation in place, but may not overlap it otherwise.
 - int8 to int64, uint8, float16, bfloat16, float32, float64 and bool (Min and Max) are reduced. Integers are scaled in
   double precision and truncated, and 16-bit floats summed in float32 and rounded once. Complex numbers have Sum and
   Average. All other types of fixed size (unsigned integers, 8-bit floats, dates, text, ...) only move: allgather,
@@ -421,8 +421,7 @@ def allgather(
         tensor: an array of at least one dimension; the first one may differ between ranks, the others may not.
         name: the same on every rank.
         process_set: the ranks that take part.
-        out: gets the result, whose shape it has. Where all ranks have equally many rows, `tensor` may be this rank's
-            rows of it.
+        out: gets the result, whose shape it has.
 
     Returns:
         An array of the same kind and dtype and of the shape [sum of the first dimensions, ...], the same on every rank.

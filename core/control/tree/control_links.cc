@@ -46,7 +46,7 @@ Bytes encode_status(const Status& status) {
   return writer.take();
 }
 
-// A Timeout of what waits for this rank of the job names it as the culprit.
+// Runs `wait`; a Timeout names this rank of the job as the culprit.
 template <class Wait>
 auto waiting_for(int job_rank, const Wait& wait) {
   try {

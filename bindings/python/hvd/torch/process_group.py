@@ -184,7 +184,7 @@ class HvdProcessGroup(dist.ProcessGroup):
         works = []
         for tensor, parts in zip(inputs, outputs):
             sent = _wire(tensor)
-            output = _room(parts, _wire, sent, own_rows=self._rank * sent.nbytes)
+            output = _room(parts, _wire, sent)
             works.append((self._submit(_native.ALLGATHER, [sent], output=output), [] if output is not None else parts))
         return self._unpacked("allgather", works, opts, [part for parts in outputs for part in parts])
 
@@ -395,23 +395,21 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
 
-def _wire(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor's elements to be moved, flat; as bytes if hvd does not know their type."""
-    flat = _plain(tensor).reshape(-1)
-    return flat if flat.dtype in CODE_OF_DTYPE else flat.view(torch.uint8)
-
-
 def _wire_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """As _wire(), with the tensor's rows."""
+    """The tensor's elements to be moved, in its rows; as bytes, one dimension more, if hvd does not know their type."""
     rows = _plain(tensor)
     return rows if rows.dtype in CODE_OF_DTYPE else rows.view(*rows.shape, 1).view(torch.uint8)
 
 
+def _wire(tensor: torch.Tensor) -> torch.Tensor:
+    """As _wire_rows(), flat."""
+    return _wire_rows(tensor).reshape(-1)
+
+
 def _room(
-    outputs: Tensors, rows_of: Callable[[torch.Tensor], torch.Tensor], sent: torch.Tensor, own_rows: int | None = None
+    outputs: Tensors, rows_of: Callable[[torch.Tensor], torch.Tensor], sent: torch.Tensor
 ) -> torch.Tensor | None:
-    """The memory of the only output, in rows like those sent, if a result can be written there at once: if it is apart
-    from what is sent, or that is this rank's rows in it, from the byte `own_rows` on."""
+    """The memory of the only output, in rows like those sent, if a result can be written there at once."""
     if len(outputs) != 1 or outputs[0].numel() == 0:
         return None
     memory = rows_of(outputs[0])
@@ -419,9 +417,9 @@ def _room(
         return None
     if (memory.dtype, memory.device, memory.shape[1:]) != (sent.dtype, sent.device, sent.shape[1:]):
         return None
-    is_apart = memory.untyped_storage().data_ptr() != sent.untyped_storage().data_ptr()
-    is_own = own_rows is not None and sent.data_ptr() == memory.data_ptr() + own_rows
-    return memory if is_apart or is_own else None
+    begin, begin_of_sent = memory.data_ptr(), sent.data_ptr()
+    is_apart = begin + memory.nbytes <= begin_of_sent or begin_of_sent + sent.nbytes <= begin
+    return memory if is_apart else None
 
 
 def _put_back(received: Tensors, tensors: Tensors) -> None:

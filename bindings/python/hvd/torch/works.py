@@ -86,7 +86,7 @@ class GroupWork(dist._Work):
             return True
         try:
             return operation.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
-        except HorovodInternalError:
+        except (HorovodInternalError, ValueError):
             return True  # it will be raised by _end()
 
     def _end(self) -> None:
