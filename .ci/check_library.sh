@@ -40,7 +40,7 @@ for file in "${plugins[@]}"; do
 done
 
 # The framework is found at run time, or calls; nothing may tie the library to one version of it.
-declare -A shown=([libhvd_tensorflow.so]=hvd_tensorflow_problem 
+declare -A shown=([libhvd_tensorflow.so]=hvd_tensorflow_problem
   [libhvd_jax.so]="hvd_jax_collective hvd_jax_collective_on_gpu"
   [libhvd_mxnet.so]="hvd_mxnet_connect hvd_mxnet_push")
 for file in "${ops[@]}"; do

@@ -6,9 +6,10 @@ Common to all of them:
   order of the script, compiled or not: ranks with other orders wait for each other, which is reported as a stall.
   Shapes, dtypes and arguments must be the same on every rank, except where a function says otherwise. For a pytree
   there is one grouped operation: `allreduce_tree`.
-- Arrays are on the CPU, or all on the GPU of this process, of int8 to int64, uint8, float16, bfloat16, float32, float64, complex64, complex128 (only
-  Average and Sum) or bool (which has no sums); what only moves (allgather, broadcast, alltoall) also of uint16, uint32,
-  uint64 and the 8-bit floats, whose derivatives are reduced in float32. 64-bit numbers need `jax_enable_x64`.
+- Arrays are on the CPU, or all on the GPU of this process, of int8 to int64, uint8, float16, bfloat16, float32,
+  float64, complex64, complex128 (only Average and Sum) or bool (which has no sums); what only moves (allgather,
+  broadcast, alltoall) also of uint16, uint32, uint64 and the 8-bit floats, whose derivatives are reduced in float32.
+  64-bit numbers need `jax_enable_x64`.
 - Some are compiled for this process's rank and the number of ranks. In an elastic job, `hvd.elastic.JaxState` has them
   compiled again when these change.
 - They work under `grad`, `vmap`, `checkpoint`, `scan`, `while_loop` and `shard_map`. With several devices in a process,

@@ -406,9 +406,7 @@ def _wire(tensor: torch.Tensor) -> torch.Tensor:
     return _wire_rows(tensor).reshape(-1)
 
 
-def _room(
-    outputs: Tensors, rows_of: Callable[[torch.Tensor], torch.Tensor], sent: torch.Tensor
-) -> torch.Tensor | None:
+def _room(outputs: Tensors, rows_of: Callable[[torch.Tensor], torch.Tensor], sent: torch.Tensor) -> torch.Tensor | None:
     """The memory of the only output, in rows like those sent, if a result can be written there at once."""
     if len(outputs) != 1 or outputs[0].numel() == 0:
         return None
