@@ -208,6 +208,21 @@ Received<T> collect_received(hvd_work* work) {
   return {collect_vector<T>(work), std::vector<std::int64_t>(counts, counts + size)};
 }
 
+// Starts the call with a separate output. In and Out are deduced by the caller from what it was given.
+template <typename How, typename In, typename Out>
+auto start_with_output(hvd_call call, const std::remove_cvref_t<In>& input, std::remove_reference_t<Out>& output) {
+  static_assert(std::same_as<Value<In>, Value<Out>>, "hvd: input and output differ in type");
+  check_writable<Out>();
+  check_outlives_call<In>();
+  check_outlives_call<Out>();
+  const Tensor pinned_input(input), pinned_output(output);
+  const hvd_tensor in = pinned_input, out = pinned_output;
+  call.count = 1;
+  call.inputs = &in;
+  call.outputs = &out;
+  return How::start(call);
+}
+
 }  // namespace detail
 
 // ---- Process sets: subsets of the ranks, for operations among themselves (Options::process_set)
@@ -257,18 +272,9 @@ void allreduce(R&& values, ReduceOp op = sum, const Options& options = {}) {
 // Likewise, with a separate output of the same length.
 template <typename How = detail::Begin, std::ranges::range In, std::ranges::range Out>
 auto allreduce_async(In&& input, Out&& output, ReduceOp op = sum, const Options& options = {}) {
-  static_assert(std::same_as<detail::Value<In>, detail::Value<Out>>, "hvd: input and output differ in type");
-  detail::check_writable<Out>();
-  detail::check_outlives_call<In>();
-  detail::check_outlives_call<Out>();
-  const detail::Tensor pinned_input(input), pinned_output(output);
-  const hvd_tensor in = pinned_input, out = pinned_output;
   hvd_call call = detail::make_call(HVD_ALLREDUCE, options);
   call.reduce_op = static_cast<std::int32_t>(op);
-  call.count = 1;
-  call.inputs = &in;
-  call.outputs = &out;
-  return How::start(call);
+  return detail::start_with_output<How, In, Out>(call, input, output);
 }
 
 template <std::ranges::range In, std::ranges::range Out>
@@ -320,17 +326,7 @@ auto allgather(const R& values, const Options& options = {}) {
 // rank whose output has another length; that output is left unchanged.
 template <typename How = detail::Begin, std::ranges::range In, std::ranges::range Out>
 auto allgather_async(In&& values, Out&& output, const Options& options = {}) {
-  static_assert(std::same_as<detail::Value<In>, detail::Value<Out>>, "hvd: input and output differ in type");
-  detail::check_writable<Out>();
-  detail::check_outlives_call<In>();
-  detail::check_outlives_call<Out>();
-  const detail::Tensor pinned_input(values), pinned_output(output);
-  const hvd_tensor in = pinned_input, out = pinned_output;
-  hvd_call call = detail::make_call(HVD_ALLGATHER, options);
-  call.count = 1;
-  call.inputs = &in;
-  call.outputs = &out;
-  return How::start(call);
+  return detail::start_with_output<How, In, Out>(detail::make_call(HVD_ALLGATHER, options), values, output);
 }
 
 template <std::ranges::range In, std::ranges::range Out>

@@ -6,24 +6,14 @@
 #include <vector>
 
 #include "include/hvd.h"
+#include "tests/bindings/gpu_job.h"
 #include "tests/support/catch.h"
 #include "tests/support/fake_gpu.h"
 
 namespace {
 
 using hvd::testing::FakeGpu;
-
-// A job that finds the fakes.
-struct GpuJob {
-  GpuJob() {
-    for (const auto& [name, value] : FakeGpu::environment()) setenv(name.c_str(), value.c_str(), 1);
-    REQUIRE(hvd_init() == HVD_OK);
-  }
-  ~GpuJob() {
-    hvd_shutdown();
-    for (const auto& [name, value] : FakeGpu::environment()) unsetenv(name.c_str());
-  }
-};
+using hvd::testing::GpuJob;
 
 constexpr int kDevice = 2;
 const std::int64_t kBlockShape[] = {4};

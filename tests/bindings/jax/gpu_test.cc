@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <deque>
 #include <map>
 #include <memory>
@@ -12,6 +11,7 @@
 
 #include "bindings/jax/ffi.h"
 #include "include/hvd.h"
+#include "tests/bindings/gpu_job.h"
 #include "tests/support/catch.h"
 #include "tests/support/fake_gpu.h"
 
@@ -159,18 +159,6 @@ class Call {
   std::deque<ffi::ByteSpan> names_;
   std::vector<ffi::AttributeType> types_;
   std::vector<void*> values_;
-};
-
-// A job that finds the fakes.
-struct GpuJob {
-  GpuJob() {
-    for (const auto& [name, value] : FakeGpu::environment()) setenv(name.c_str(), value.c_str(), 1);
-    REQUIRE(hvd_init() == HVD_OK);
-  }
-  ~GpuJob() {
-    hvd_shutdown();
-    for (const auto& [name, value] : FakeGpu::environment()) unsetenv(name.c_str());
-  }
 };
 
 }  // namespace
