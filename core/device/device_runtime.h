@@ -12,7 +12,7 @@ namespace hvd {
 
 // A point in the order of a device's work: everything that was enqueued in one stream until then. Made by a
 // DeviceRuntime, or by a backend for the end of what it has enqueued in its stream. Any thread.
-class DeviceEvent {
+class DeviceEvent : public std::enable_shared_from_this<DeviceEvent> {
  public:
   virtual ~DeviceEvent() = default;
 
@@ -21,6 +21,10 @@ class DeviceEvent {
 
   // Makes a stream of the same device wait for this point. Does not block.
   virtual void hold_up(void* stream) const = 0;
+
+  // Whether a stream that waits for `other` need not wait for this point, because `other` comes later in the same
+  // stream. False if that is unknown.
+  virtual bool precedes(const DeviceEvent& other) const = 0;
 };
 
 // In place of a stream: all streams of the device.

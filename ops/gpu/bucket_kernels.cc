@@ -25,6 +25,8 @@ namespace {
 // Enough blocks per tensor to fill a GPU, few enough to limit the overhead of small tensors.
 constexpr std::int64_t kThreads = 256, kElementsPerThread = 16, kMostBlocks = 256;
 
+bool has_factors(DType dtype) { return dtype != DType::boolean && !only_moves(dtype); }
+
 bool moves_bytes(DType dtype, double factor) { return factor == 1.0 && packed_size_of(dtype) == size_of(dtype); }
 
 // Returns the exact divisor of integers if the factor only approximates its reciprocal.
@@ -42,16 +44,37 @@ BucketKernels::BucketKernels(std::shared_ptr<const Driver> driver) : driver_(std
     throw Unsupported("this build of hvd has no kernels: neither nvcc nor clang was there");
   }
   driver_->check(driver_->call().modules.load(&module_, kBucketKernelImage), "cuModuleLoadData");
+  try {
+    find("pack", functions_[static_cast<std::size_t>(Way::pack)]);
+    find("unpack", functions_[static_cast<std::size_t>(Way::unpack)]);
+  } catch (...) {
+    driver_->call().modules.unload(module_);
+    throw;
+  }
+}
+
+void BucketKernels::find(const std::string& way, Functions& functions) {
+  const auto named = [&](const std::string& type) {
+    Function function = nullptr;
+    const std::string name = "hvd_" + way + "_" + type;
+    driver_->check(driver_->call().modules.function(&function, module_, name.c_str()), "cuModuleGetFunction");
+    return function;
+  };
+  functions.bytes = named("bytes");
+  for (int i = 0; i < kDTypeCount; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    if (has_factors(dtype)) functions.scaled[static_cast<std::size_t>(i)] = named(dtype_name(dtype));
+  }
 }
 
 BucketKernels::~BucketKernels() { driver_->call().modules.unload(module_); }
 
-void BucketKernels::launch(const std::string& way, DType dtype, std::span<const BucketPiece> pieces, void* packed,
-                           double factor, Stream stream) const {
+void BucketKernels::launch(Way way, DType dtype, std::span<const BucketPiece> pieces, void* packed, double factor,
+                           Stream stream) const {
   const bool bytes = moves_bytes(dtype, factor);
-  const std::string name = "hvd_" + way + "_" + (bytes ? "bytes" : dtype_name(dtype));
-  Function function = nullptr;
-  driver_->check(driver_->call().modules.function(&function, module_, name.c_str()), "cuModuleGetFunction");
+  const Functions& functions = functions_[static_cast<std::size_t>(way)];
+  const Function function = bytes ? functions.bytes : functions.scaled[static_cast<std::size_t>(dtype)];
+  if (function == nullptr) throw Internal(std::string("a factor of packed ") + dtype_name(dtype) + " tensors");
   const std::int64_t unit = bytes ? static_cast<std::int64_t>(size_of(dtype)) : 1;
   BucketTable table{.packed = packed, .factor = factor, .divisor = divisor_of(factor), .pieces = {}};
   while (!pieces.empty()) {

@@ -1,6 +1,7 @@
 #include "ops/gpu/cuda_driver.h"
 
 #include <bit>
+#include <optional>
 
 #include "core/base/error.h"
 
@@ -28,7 +29,12 @@ Driver::Driver(const std::string& library) : library_(open_driver(library)) {
 }
 
 Driver::~Driver() {
-  for (const auto& [device, context] : contexts_) {
+  for (const auto& [device, primary] : primaries_) {
+    try {
+      const ContextScope context(*this, device);
+      for (const Event event : primary.idle) table_.events.destroy(event);
+    } catch (...) {  // a failed driver has nothing to release
+    }
     Device handle = 0;
     if (table_.contexts.device(&handle, device) == kSuccess) table_.contexts.release_primary(handle);
   }
@@ -52,7 +58,7 @@ std::string Driver::describe() const {
 
 Context Driver::context(int device) {
   const MutexLock lock(mutex_);
-  if (const auto known = contexts_.find(device); known != contexts_.end()) return known->second;
+  if (const auto known = primaries_.find(device); known != primaries_.end()) return known->second.context;
   if (device < 0 || device >= devices_) {
     throw InvalidArgument("there is no GPU " + std::to_string(device) + "; this process sees " +
                           std::to_string(devices_));
@@ -61,46 +67,71 @@ Context Driver::context(int device) {
   check(table_.contexts.device(&handle, device), "cuDeviceGet");
   Context context = nullptr;
   check(table_.contexts.retain_primary(&context, handle), "cuDevicePrimaryCtxRetain");
-  contexts_.emplace(device, context);
+  primaries_.emplace(device, Primary{.context = context, .idle = {}});
   return context;
+}
+
+Event Driver::take_event(int device) {
+  {
+    const MutexLock lock(mutex_);
+    std::vector<Event>& idle = primaries_.at(device).idle;
+    if (!idle.empty()) {
+      const Event taken = idle.back();
+      idle.pop_back();
+      return taken;
+    }
+  }
+  Event event = nullptr;
+  check(table_.events.create(&event, kEventWithoutTiming), "cuEventCreate");
+  return event;
+}
+
+void Driver::give_back(int device, Event event) noexcept {
+  try {
+    const MutexLock lock(mutex_);
+    primaries_.at(device).idle.push_back(event);
+  } catch (...) {  // there is no memory for the list
+    table_.events.destroy(event);
+  }
 }
 
 ContextScope::ContextScope(Driver& driver, int device) : driver_(driver) {
   const Context own = driver.context(device);
   driver.check(driver.call().contexts.current(&before_), "cuCtxGetCurrent");
+  if (before_ == own) return;
   driver.check(driver.call().contexts.set_current(own), "cuCtxSetCurrent");
+  switched_ = true;
 }
 
-ContextScope::~ContextScope() { driver_.call().contexts.set_current(before_); }
+ContextScope::~ContextScope() {
+  if (switched_) driver_.call().contexts.set_current(before_);
+}
 
 namespace {
 
-// A CUDA event that is recorded once, in the constructor: behind what is in `stream`, or in all streams of the device's
-// primary context (kAllStreams). Shares ownership of the driver.
+// CU_STREAM_PER_THREAD
+Stream const kPerThreadStream = std::bit_cast<Stream>(std::uintptr_t{2});
+
+// A point in the order of a device's work that is recorded once, in the constructor: behind what is in `stream`, or in
+// all streams of the device's primary context (kAllStreams). Shares ownership of the driver.
 class RecordedEvent final : public DeviceEvent {
  public:
   RecordedEvent(std::shared_ptr<Driver> driver, int device, Stream stream)
       : driver_(std::move(driver)), device_(device) {
     const ContextScope context(*driver_, device_);
-    driver_->check(driver_->call().events.create(&event_, kEventWithoutTiming), "cuEventCreate");
+    event_ = driver_->take_event(device_);
     try {
       record(stream);
     } catch (...) {
-      driver_->call().events.destroy(event_);
+      driver_->give_back(device_, event_);
       throw;
     }
   }
   RecordedEvent(const RecordedEvent&) = delete;
   RecordedEvent& operator=(const RecordedEvent&) = delete;
 
-  // The driver keeps a destroyed event's state until it has happened.
-  ~RecordedEvent() override {
-    try {
-      const ContextScope context(*driver_, device_);
-      driver_->call().events.destroy(event_);
-    } catch (...) {  // a failed driver has nothing to release
-    }
-  }
+  // A stream that waits for the event waits for what was recorded when it began to, whatever is recorded after that.
+  ~RecordedEvent() override { driver_->give_back(device_, event_); }
 
   bool happened() const override {
     const ContextScope context(*driver_, device_);
@@ -115,10 +146,34 @@ class RecordedEvent final : public DeviceEvent {
     driver_->check(driver_->call().streams.wait_event(static_cast<Stream>(stream), event_, 0), "cuStreamWaitEvent");
   }
 
+  bool precedes(const DeviceEvent& other) const override {
+    const auto* const later = dynamic_cast<const RecordedEvent*>(&other);
+    return later != nullptr && stream_id_ && stream_id_ == later->stream_id_ && device_ == later->device_ &&
+           driver_ == later->driver_ && after_ < later->before_;
+  }
+
  private:
-  void record(Stream stream) const {
+  void record(Stream stream) {
     if (stream == kAllStreams) return record_all_streams();
+    find_id(stream);
+    before_ = driver_->next_number();
     driver_->check(driver_->call().events.record(event_, stream), "cuEventRecord");
+    after_ = driver_->next_number();
+  }
+
+  // A handle may be that of an earlier stream, or, like kPerThreadStream, of several; an id is of one stream for ever.
+  void find_id(Stream stream) {
+    const auto id_of = driver_->call().streams.id;
+    if (id_of == nullptr || stream == kPerThreadStream) return;
+    unsigned long long id = 0;
+    const Result result = id_of(stream, &id);
+    if (result == kCaptureUnsupported) refuse_capture();
+    if (result == kSuccess) stream_id_ = id;
+  }
+
+  [[noreturn]] void refuse_capture() const {
+    throw Unsupported("a stream of GPU " + std::to_string(device_) +
+                      " is being captured into a graph, and an operation cannot begin behind it then");
   }
 
   void record_all_streams() const {
@@ -130,16 +185,15 @@ class RecordedEvent final : public DeviceEvent {
           "memory");
     }
     const Result result = record(driver_->context(device_), event_);
-    if (result == kCaptureUnsupported) {
-      throw Unsupported("a stream of GPU " + std::to_string(device_) +
-                        " is being captured into a graph, and an operation behind all streams of it cannot begin then");
-    }
+    if (result == kCaptureUnsupported) refuse_capture();
     driver_->check(result, "cuCtxRecordEvent");
   }
 
   const std::shared_ptr<Driver> driver_;
   const int device_;
   Event event_ = nullptr;
+  std::optional<unsigned long long> stream_id_;  // empty: unknown, or of all streams
+  std::uint64_t before_ = 0, after_ = 0;         // Driver::next_number() before and after it was recorded
 };
 
 }  // namespace

@@ -5,11 +5,14 @@
 // starts without CUDA. Numbers are those of CUDA 11 and later, which do not change.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/dynamic_library.h"
 #include "core/base/mutex.h"
@@ -54,6 +57,7 @@ struct StreamFunctions {
   Result (*priority_range)(int* least, int* greatest) = from.require("cuCtxGetStreamPriorityRange");
   Result (*destroy)(Stream stream) = from.require("cuStreamDestroy_v2");
   Result (*query)(Stream stream) = from.require("cuStreamQuery");
+  Result (*id)(Stream stream, unsigned long long* id) = from.find("cuStreamGetId");  // CUDA 12.0, otherwise null
   Result (*wait_event)(Stream stream, Event event, unsigned flags) = from.require("cuStreamWaitEvent");
 };
 struct EventFunctions {
@@ -115,13 +119,27 @@ class Driver {
   // Throws InvalidArgument if the device does not exist.
   Context context(int device);
 
+  // An event of a device whose context is current, until give_back(). Those that were given back are recorded again:
+  // creating an event costs more than recording it.
+  Event take_event(int device);
+  void give_back(int device, Event event) noexcept;
+
+  // Numbers that ascend, for what threads do one after the other.
+  std::uint64_t next_number() { return ++last_number_; }
+
  private:
+  struct Primary {
+    Context context;          // retained
+    std::vector<Event> idle;  // given back
+  };
+
   const DynamicLibrary library_;
   const DriverTable table_{library_};
   int version_ = 0;
   int devices_ = 0;
   Mutex mutex_;
-  std::map<int, Context> contexts_ GUARDED_BY(mutex_);  // retained
+  std::map<int, Primary> primaries_ GUARDED_BY(mutex_);  // by device
+  std::atomic<std::uint64_t> last_number_{0};
 };
 
 // Makes a device's context current on the calling thread, and restores the previous one at the end of the scope: the
@@ -136,6 +154,7 @@ class ContextScope {
  private:
   const Driver& driver_;
   Context before_ = nullptr;
+  bool switched_ = false;  // not if the context was current before: a framework's thread has it
 };
 
 // The DeviceRuntime of core for CUDA devices. Opens the driver at the first use of a device: a job without GPU tensors

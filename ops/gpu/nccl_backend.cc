@@ -63,11 +63,41 @@ namespace hvd {
 
 namespace {
 
-std::string describe(const CollectiveCall& call, std::uint64_t number, int device) {
-  return std::string(collective_name(call.collective)) + " number " + std::to_string(number) + " on GPU " +
-         std::to_string(device) + " (" + std::to_string(call.pieces.size()) +
-         (call.pieces.size() == 1 ? " tensor of " : " tensors of ") + dtype_name(call.dtype) + ", " +
-         std::to_string(bytes_of(call.total_elements(), call.dtype)) + " bytes)";
+// An operation in the stream, for the message that it has not ended.
+struct Description {
+  Collective collective;
+  DType dtype;
+  std::size_t tensors, bytes;
+
+  std::string text(std::uint64_t number, int device) const {
+    return std::string(collective_name(collective)) + " number " + std::to_string(number) + " on GPU " +
+           std::to_string(device) + " (" + std::to_string(tensors) + (tensors == 1 ? " tensor of " : " tensors of ") +
+           dtype_name(dtype) + ", " + std::to_string(bytes) + " bytes)";
+  }
+};
+
+Description describe(const CollectiveCall& call) {
+  return {.collective = call.collective,
+          .dtype = call.dtype,
+          .tensors = call.pieces.size(),
+          .bytes = bytes_of(call.total_elements(), call.dtype)};
+}
+
+using Events = std::vector<std::shared_ptr<const DeviceEvent>>;
+
+// The events after which all tensors of the call may be accessed: of those in one stream, which usually are all, the
+// last.
+Events inputs_of(const CollectiveCall& call) {
+  Events inputs;
+  const DeviceEvent* last = nullptr;
+  for (const Piece& piece : call.pieces) {
+    if (piece.ready == nullptr || piece.ready == last) continue;
+    if (last != nullptr && piece.ready->precedes(*last)) continue;
+    if (last != nullptr && last->precedes(*piece.ready)) inputs.pop_back();
+    last = piece.ready;
+    inputs.push_back(last->shared_from_this());
+  }
+  return inputs;
 }
 
 // Timeout for the last operations, when the job ends without failure.
@@ -128,14 +158,15 @@ class NcclBackend final : public Backend {
   std::shared_ptr<DeviceCompletion> enqueued() const override { return enqueued_; }
   Deadline watch(TimePoint now) override {
     if (running_.empty()) return Deadline::max();
+    const cuda::ContextScope context(*driver_, device_);
     forget_over();
     if (running_.empty()) return Deadline::max();
-    const cuda::ContextScope context(*driver_, device_);
     communicator_->check();
-    const Running& oldest = running_.front();
-    if (watchdog_.expired(now, oldest.number, oldest.begun->happened())) {
-      throw Timeout(oldest.text + " has not ended within " + seconds_text(parts_.config.timeouts.collective) +
-                    ": a rank is stuck, or does not take part");
+    Running& oldest = running_.front();
+    while (!oldest.inputs.empty() && oldest.inputs.back()->happened()) oldest.inputs.pop_back();
+    if (watchdog_.expired(now, oldest.number, oldest.inputs.empty())) {
+      throw Timeout(oldest.description.text(oldest.number, device_) + " has not ended within " +
+                    seconds_text(parts_.config.timeouts.collective) + ": a rank is stuck, or does not take part");
     }
     return now + kAbortPollInterval;
   }
@@ -155,8 +186,8 @@ class NcclBackend final : public Backend {
  private:
   struct Running {
     std::uint64_t number;
-    std::string text;
-    std::shared_ptr<const DeviceEvent> begun;  // its inputs are ready, and all earlier operations have ended
+    Description description;
+    Events inputs;  // that have not happened when last asked
     std::shared_ptr<DeviceCompletion> completion;
     nccl::RetainedMemory retained;
   };
@@ -221,16 +252,14 @@ class NcclBackend final : public Backend {
       throw InvalidArgument("a tensor lies on GPU " + std::to_string(call.ordinal) +
                             ", but this rank took part with GPU " + std::to_string(device_) + " while it had joined");
     }
-    forget_over();
     const cuda::ContextScope context(*driver_, device_);
-    for (const Piece& piece : call.pieces) {
-      if (piece.ready != nullptr) piece.ready->hold_up(stream_);
-    }
+    forget_over();
     Running running{.number = ++calls_,
-                    .text = describe(call, calls_, device_),
-                    .begun = parts_.devices->record(device_, stream_),
+                    .description = describe(call),
+                    .inputs = inputs_of(call),
                     .completion = nullptr,
                     .retained = {}};
+    for (const auto& input : running.inputs) input->hold_up(stream_);
     const nccl::Place place{.communicator = *communicator_,
                             .driver = *driver_,
                             .devices = *parts_.devices,

@@ -23,8 +23,8 @@ bool all_equal(const std::vector<std::int64_t>& counts) {
 }
 
 // One number of a type, in NCCL's representation.
-std::array<std::byte, 8> scalar(double value, Type type) {
-  std::array<std::byte, 8> bytes{};
+Scalar scalar(double value, Type type) {
+  Scalar bytes{};
   const auto put = [&bytes](auto number) { std::memcpy(bytes.data(), &number, sizeof number); };
   const auto whole = static_cast<std::int64_t>(value);
   switch (type) {
@@ -87,8 +87,6 @@ class Writer {
       group.end(deadline_);
     }
     unpack();
-    if (op_is_own_)
-      place_.communicator.complete(nccl_.communicator.destroy_op(op_, handle_), "ncclRedOpDestroy", deadline_);
     return std::move(retained_);
   }
 
@@ -130,11 +128,7 @@ class Writer {
     op_ = plan_.op;
     if (plan_.by_kernels) element_bytes_ = cuda::packed_size_of(call_.dtype);
     if (!plan_.scale) return;
-    alignas(8) auto scale = scalar(*plan_.scale, plan_.type);
-    place_.communicator.complete(
-        nccl_.communicator.create_scaled_sum(&op_, scale.data(), type_, kScalarOnHost, handle_),
-        "ncclRedOpCreatePreMulSum", deadline_);
-    op_is_own_ = true;
+    op_ = place_.communicator.scaled_sum(plan_.type, scalar(*plan_.scale, plan_.type), deadline_);
   }
 
   // Packs tensors into the buffer, in stream order. In `pieces` the buffer then replaces them, in place; for an
@@ -263,7 +257,6 @@ class Writer {
   std::size_t element_bytes_;               // of the data that NCCL receives
   Type type_ = Type::uint8;
   Op op_ = Op::sum;
-  bool op_is_own_ = false;
   RetainedMemory retained_;
 };
 

@@ -103,6 +103,22 @@ void NcclCommunicator::complete(Result result, const char* what, Deadline deadli
   }
 }
 
+Op NcclCommunicator::scaled_sum(Type type, const Scalar& scale, Deadline deadline) {
+  const auto known = scaled_sums_.find(type);
+  if (known != scaled_sums_.end()) {
+    if (known->second.scale == scale) return known->second.op;
+    const Op old = known->second.op;
+    scaled_sums_.erase(known);
+    complete(call().communicator.destroy_op(old, handle_), "ncclRedOpDestroy", deadline);
+  }
+  Op op = Op::sum;
+  alignas(8) Scalar copy = scale;
+  complete(call().communicator.create_scaled_sum(&op, copy.data(), type, kScalarOnHost, handle_),
+           "ncclRedOpCreatePreMulSum", deadline);
+  scaled_sums_.emplace(type, ScaledSum{.op = op, .scale = scale});
+  return op;
+}
+
 void NcclCommunicator::check() const {
   Result state = Result::success;
   library_->check(call().communicator.async_error(handle_, &state), "ncclCommGetAsyncError", handle_);

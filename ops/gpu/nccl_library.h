@@ -4,8 +4,10 @@
 // recognise the older layout by its size and version, so one build serves all. Numbers are NCCL's and do not change.
 #pragma once
 
+#include <array>
 #include <climits>
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -62,6 +64,9 @@ struct Config {
 };
 
 inline constexpr int kScalarOnHost = 1;  // read before create_scaled_sum returns
+
+// One number of a type.
+using Scalar = std::array<std::byte, 8>;
 
 // NCCL's functions, by subject and symbol. Throws Unsupported if one is missing.
 struct CollectiveFunctions {
@@ -147,6 +152,10 @@ class NcclCommunicator {
   // Throws if `result` is a failure; waits until the communicator has completed it. `what` names it in errors.
   void complete(Result result, const char* what, Deadline deadline) const;
 
+  // The operation that multiplies each input by `scale`, a number of this type, and sums. Valid until the next call
+  // with the same type and another number; repeated calls with the same number cost nothing.
+  Op scaled_sum(Type type, const Scalar& scale, Deadline deadline);
+
   // Throws if an asynchronous operation has failed.
   void check() const;
 
@@ -158,8 +167,14 @@ class NcclCommunicator {
 
  private:
   const std::shared_ptr<const Library> library_;
+  struct ScaledSum {
+    Op op;
+    Scalar scale;
+  };
+
   const AbortFlag& abort_;
-  Handle handle_ = nullptr;  // null: ended
+  Handle handle_ = nullptr;                // null: ended
+  std::map<Type, ScaledSum> scaled_sums_;  // the last one of each type; end with the communicator
 };
 
 }  // namespace hvd::nccl

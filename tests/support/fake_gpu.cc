@@ -20,18 +20,21 @@ FakeGpu::FakeGpu(unsigned seed, int longest_delay_us) {
   const DynamicLibrary cuda = DynamicLibrary::open(HVD_FAKE_CUDA);
   cuda_.inject = cuda.require("fake_cuda_inject");
   cuda_.reset = cuda.require("fake_cuda_reset");
+  cuda_.calls = cuda.require("fake_cuda_calls");
   cuda_.launch = cuda.require("fake_cuda_launch");
   cuda_.drain = cuda.require("fake_cuda_drain");
   cuda_.use_device = cuda.require("fake_cuda_use_device");
   cuda_.live_blocks = cuda.require("fake_cuda_live_blocks");
   cuda_.live_streams = cuda.require("fake_cuda_live_streams");
   cuda_.live_modules = cuda.require("fake_cuda_live_modules");
+  cuda_.live_events = cuda.require("fake_cuda_live_events");
   driver_.allocate = cuda.require("cuMemAlloc_v2");
   driver_.free = cuda.require("cuMemFree_v2");
   driver_.create_stream = cuda.require("cuStreamCreateWithPriority");
   driver_.destroy_stream = cuda.require("cuStreamDestroy_v2");
   const DynamicLibrary nccl = DynamicLibrary::open(HVD_FAKE_NCCL);
   nccl_.inject = nccl.require("fake_nccl_inject");
+  nccl_.calls = nccl.require("fake_nccl_calls");
   nccl_.reset = nccl.require("fake_nccl_reset");
   nccl_.live_communicators = nccl.require("fake_nccl_live_communicators");
   nccl_.aborted_communicators = nccl.require("fake_nccl_aborted_communicators");
@@ -41,12 +44,12 @@ FakeGpu::FakeGpu(unsigned seed, int longest_delay_us) {
 
 FakeGpu::~FakeGpu() {
   const int blocks = cuda_.live_blocks(), streams = cuda_.live_streams(), communicators = nccl_.live_communicators();
-  const int modules = cuda_.live_modules();
+  const int modules = cuda_.live_modules(), events = cuda_.live_events();
   cuda_.reset(1, 50);
   nccl_.reset();
-  if (blocks == 0 && streams == 0 && communicators == 0 && modules == 0) return;
-  std::fprintf(stderr, "left on the fake GPU: %d blocks, %d streams, %d communicators, %d modules\n", blocks, streams,
-               communicators, modules);
+  if (blocks == 0 && streams == 0 && communicators == 0 && modules == 0 && events == 0) return;
+  std::fprintf(stderr, "left on the fake GPU: %d blocks, %d streams, %d communicators, %d modules, %d events\n", blocks,
+               streams, communicators, modules, events);
   std::abort();
 }
 

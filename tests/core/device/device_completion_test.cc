@@ -16,6 +16,7 @@ struct Event final : DeviceEvent {
     return is_over;
   }
   void hold_up(void*) const override { ++held_up; }
+  bool precedes(const DeviceEvent&) const override { return false; }
 
   std::atomic<bool> is_over{false};
   std::atomic<bool> fails{false};

@@ -34,6 +34,7 @@ constexpr bool kSame[] = {
     HVD_SAME(StreamFunctions::destroy, cuStreamDestroy_v2),
     HVD_SAME(StreamFunctions::query, cuStreamQuery),
     HVD_SAME(StreamFunctions::wait_event, cuStreamWaitEvent),
+    HVD_SAME(StreamFunctions::id, cuStreamGetId),
     HVD_SAME(EventFunctions::create, cuEventCreate),
     HVD_SAME(EventFunctions::destroy, cuEventDestroy_v2),
     HVD_SAME(EventFunctions::record, cuEventRecord),

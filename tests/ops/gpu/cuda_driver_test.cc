@@ -51,6 +51,16 @@ TEST_CASE("a thread gets back the context that it had") {
   CHECK(now == driver.context(3));
 }
 
+TEST_CASE("a context that is current is not set") {
+  const FakeGpu gpu;
+  Driver driver(fake());
+  gpu.cuda().use_device(3);
+  const ContextScope outer(driver, 5);
+  const int before = gpu.cuda().calls("cuCtxSetCurrent");
+  { const ContextScope inner(driver, 5); }
+  CHECK(gpu.cuda().calls("cuCtxSetCurrent") == before);
+}
+
 TEST_CASE("an event happens when its stream has come so far, and holds another stream up until then") {
   const FakeGpu gpu;
   std::atomic<bool> may_go{false}, over{false};
@@ -68,6 +78,54 @@ TEST_CASE("an event happens when its stream has come so far, and holds another s
   second.drain();
   CHECK(over);
   CHECK(event->happened());
+}
+
+TEST_CASE("an event precedes what was recorded in its stream later") {
+  const FakeGpu gpu;
+  CudaDevices devices(fake());
+  FakeGpu::Stream one(gpu, 2), other(gpu, 2);
+  const auto first = devices.record(2, one.handle()), elsewhere = devices.record(2, other.handle());
+  const auto second = devices.record(2, one.handle()), of_all = devices.record(2, kAllStreams);
+  CHECK(first->precedes(*second));
+  CHECK_FALSE(second->precedes(*first));
+  CHECK_FALSE(first->precedes(*elsewhere));
+  CHECK_FALSE(first->precedes(*of_all));
+  CHECK_FALSE(of_all->precedes(*devices.record(2, one.handle())));
+}
+
+TEST_CASE("an event that nobody refers to is recorded again, and who waits for it waits for what it was") {
+  const FakeGpu gpu;
+  std::atomic<bool> first_may_go{false}, third_may_go{false}, over{false};  // outlive the streams
+  const auto hold = [](std::atomic<bool>& may_go) {
+    while (!may_go) std::this_thread::yield();
+  };
+  CudaDevices devices(fake());
+  FakeGpu::Stream first(gpu, 2), second(gpu, 2), third(gpu, 2);
+  first.put([&] { hold(first_may_go); });
+  devices.record(2, first.handle())->hold_up(second.handle());  // and is given back
+  second.put([&] { over = true; });
+  third.put([&] { hold(third_may_go); });
+  const auto event = devices.record(2, third.handle());
+  CHECK(gpu.cuda().calls("cuEventCreate") == 1);
+  SECTION("what was recorded first happens first") {
+    first_may_go = true;
+    second.drain();
+    CHECK(over);
+    CHECK_FALSE(event->happened());
+    third_may_go = true;
+    third.drain();
+    CHECK(event->happened());
+  }
+  SECTION("what was recorded first happens last") {
+    third_may_go = true;
+    third.drain();
+    CHECK(event->happened());
+    CHECK_FALSE(over);
+    first_may_go = true;
+    second.drain();
+    CHECK(over);
+    CHECK(event->happened());
+  }
 }
 
 TEST_CASE("an event behind all streams happens when the last of them has come so far") {

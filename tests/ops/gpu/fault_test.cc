@@ -1,5 +1,7 @@
 // What goes wrong with GPU tensors: everybody gets the error, by name, and nobody hangs.
+#include <atomic>
 #include <optional>
+#include <thread>
 
 #include "tests/ops/gpu/gpu_ranks.h"
 #include "tests/support/catch.h"
@@ -26,6 +28,7 @@ const std::vector<Fault> kNcclFaults = {
     {"ncclGroupEnd", 0, 2},
     {"ncclGroupEnd", 1, 2},
     {"ncclRedOpCreatePreMulSum", 0, 2},
+    {"ncclRedOpCreatePreMulSum", 1, 2},
     {"ncclRedOpDestroy", 0, 2},
     {"async", 0, 2},
     {"async", 10, 6},
@@ -36,7 +39,7 @@ const std::vector<Fault> kCudaFaults = {
     {"cuStreamWaitEvent", 1, 700},
     {"cuEventCreate", 1, 2},
     {"cuEventRecord", 1, 700},
-    {"cuEventRecord", 2, 700},
+    {"cuEventRecord", 3, 700},
     {"cuEventQuery", 3, 700},
 };
 
@@ -52,7 +55,7 @@ Ends run_into_fault(const FakeGpu& gpu, int ranks, const Environment& environmen
       const GpuTensor tensor(gpu, runtime, {1, 2, 3});
       CallArguments call = allreduce_of(tensor, "gradient");
       call.op = op;
-      call.prescale = 0.75;
+      call.prescale = step < 50 ? 0.75 : 1.25;  // each is an operation of NCCL's
       const Status status = outcome(runtime, call);
       ends[static_cast<std::size_t>(rank)] = status;
       if (!status.ok()) return;
@@ -98,16 +101,16 @@ TEST_CASE("a call of the driver's that fails ends the job on every rank with its
 }
 
 TEST_CASE("a kernel that cannot be started ends the job on every rank with its name") {
-  const Fault fault =
-      GENERATE(Fault{"cuLaunchKernel", 0, 700}, Fault{"cuLaunchKernel", 3, 1}, Fault{"cuModuleGetFunction", 0, 500});
+  const Fault fault = GENERATE(Fault{"cuLaunchKernel", 0, 700}, Fault{"cuLaunchKernel", 3, 1});
   const FakeGpu gpu;
   gpu.cuda().inject(fault.function, 1, fault.after, fault.result);
   check_fault(run_into_fault(gpu, 2, {}, ReduceOp::min), 2, fault);
 }
 
 TEST_CASE("where one rank has no kernels, no rank uses them") {
+  const Fault fault = GENERATE(Fault{"cuModuleLoadData", 0, 222}, Fault{"cuModuleGetFunction", 7, 500});
   const FakeGpu gpu;
-  gpu.cuda().inject("cuModuleLoadData", 1, 0, 222);
+  gpu.cuda().inject(fault.function, 1, fault.after, fault.result);
   REQUIRE_NOTHROW(run_gpu_ranks(3, [&](Runtime& runtime) {
     const GpuTensor tensor(gpu, runtime, {1, 2, 3});
     CallArguments call = allreduce_of(tensor, "scaled");
@@ -128,6 +131,32 @@ TEST_CASE("a call before there is a communicator that fails is told to every ran
     const Status status = outcome(runtime, allreduce_of(tensor, "x"));
     require(status.code() == StatusCode::unsupported && has(status.message(), function), status.message());
   }));
+}
+
+TEST_CASE("the time in which an input is not ready does not count") {
+  const FakeGpu gpu;
+  std::atomic<bool> may_write{false};
+  std::atomic<int> enqueued{0};
+  const int ranks = 2;
+  REQUIRE_NOTHROW(run_gpu_ranks(ranks,
+                                [&](Runtime& runtime) {
+                                  FakeGpu::Stream stream(gpu, runtime.topology().rank);
+                                  const GpuTensor tensor(gpu, runtime, {1, 2});
+                                  stream.put([&] {
+                                    while (!may_write) std::this_thread::sleep_for(1ms);
+                                  });
+                                  CallerReference handle =
+                                      runtime.submit(allreduce_of(tensor, "late", stream.handle()));
+                                  require(handle->wait_until_enqueued(deadline_after(1min)), "not in the stream");
+                                  if (++enqueued == ranks) {
+                                    std::this_thread::sleep_for(2s);  // of no operation
+                                    may_write = true;
+                                  }
+                                  require(handle->wait(deadline_after(1min)), "not over in a minute");
+                                  require(handle->completion.outcome().ok(), handle->completion.outcome().message());
+                                  stream.drain();
+                                },
+                                {{"HVD_COLLECTIVE_TIMEOUT_SECONDS", "1"}}));
 }
 
 TEST_CASE("a collective that never ends is given up after the job's timeout, and the streams behind it go on") {

@@ -41,9 +41,10 @@ struct Driver {
   Injections injections;
   std::mutex mutex;
   std::map<void*, std::shared_ptr<FakeStream>> streams;  // guarded by mutex
-  unsigned seed = 1;                                     // guarded by mutex, as the next one
+  unsigned seed = 1;                                     // guarded by mutex, as the next ones
   int longest_delay_us = 100;
-  std::atomic<int> modules{0};
+  unsigned long long made_streams = 0;
+  std::atomic<int> modules{0}, events{0};
 };
 
 struct FakeFunction {
@@ -74,7 +75,7 @@ int refusal(const char* function) {
 
 std::shared_ptr<FakeStream> make_stream(int device) {
   const std::lock_guard lock(driver().mutex);
-  return std::make_shared<FakeStream>(device, ++driver().seed, driver().longest_delay_us);
+  return std::make_shared<FakeStream>(device, ++driver().made_streams, ++driver().seed, driver().longest_delay_us);
 }
 
 std::shared_ptr<FakeStream> find(void* stream) {
@@ -120,8 +121,25 @@ int put_access(const char* function, void* stream, const void* memory, std::size
 void* pointer(Address address) { return reinterpret_cast<void*>(address); }
 
 struct FakeEvent {
-  std::shared_ptr<FakeEventState> state = std::make_shared<FakeEventState>();
+  std::mutex mutex;
+  std::shared_ptr<FakeRecord> latest;  // guarded by mutex; null: never recorded, which counts as happened
+
+  std::shared_ptr<FakeRecord> record() {
+    auto made = std::make_shared<FakeRecord>();
+    const std::lock_guard lock(mutex);
+    return latest = made;
+  }
+  std::shared_ptr<FakeRecord> now() {
+    const std::lock_guard lock(mutex);
+    return latest;
+  }
 };
+
+void happen(FakeRecord& record) {
+  const std::lock_guard lock(record.mutex);
+  record.happened = true;
+  record.changed.notify_all();
+}
 
 }  // namespace
 
@@ -142,8 +160,12 @@ HVD_FAKE int cuDevicePrimaryCtxRetain(void** context, int device) {
   return *context = &driver().devices[static_cast<std::size_t>(device)], 0;
 }
 HVD_FAKE int cuDevicePrimaryCtxRelease_v2(int) { return 0; }
+// Not counted: it reads a variable of the thread.
 HVD_FAKE int cuCtxGetCurrent(void** context) { return *context = current, 0; }
-HVD_FAKE int cuCtxSetCurrent(void* context) { return current = static_cast<Device*>(context), 0; }
+HVD_FAKE int cuCtxSetCurrent(void* context) {
+  current = static_cast<Device*>(context);
+  return driver().injections.of("cuCtxSetCurrent", -1);
+}
 HVD_FAKE int cuCtxGetDevice(int* device) {
   if (current == nullptr) return kInvalidContext;
   return *device = current->ordinal, 0;
@@ -173,12 +195,21 @@ HVD_FAKE int cuStreamQuery(void* stream) {
   return target->idle() ? 0 : kNotReady;
 }
 
+HVD_FAKE int cuStreamGetId(void* stream, unsigned long long* id) {
+  if (const int result = refusal("cuStreamGetId")) return result;
+  const auto target = find(stream);
+  if (target == nullptr) return kInvalidHandle;
+  return *id = target->id(), 0;
+}
+
 HVD_FAKE int cuEventCreate(void** event, unsigned) {
   if (const int result = refusal("cuEventCreate")) return result;
+  ++driver().events;
   return *event = new FakeEvent, 0;
 }
 
 HVD_FAKE int cuEventDestroy_v2(void* event) {
+  --driver().events;
   delete static_cast<FakeEvent*>(event);
   return 0;
 }
@@ -187,17 +218,7 @@ HVD_FAKE int cuEventRecord(void* event, void* stream) {
   if (const int result = refusal("cuEventRecord")) return result;
   const auto target = find(stream);
   if (target == nullptr) return kInvalidHandle;
-  const auto state = static_cast<FakeEvent*>(event)->state;
-  std::uint64_t number = 0;
-  {
-    const std::lock_guard lock(state->mutex);
-    number = ++state->recorded;
-  }
-  target->put([state, number] {
-    const std::lock_guard lock(state->mutex);
-    state->happened = number;
-    state->changed.notify_all();
-  });
+  target->put([record = static_cast<FakeEvent*>(event)->record()] { happen(*record); });
   return 0;
 }
 
@@ -206,17 +227,12 @@ HVD_FAKE int cuCtxRecordEvent(void* context, void* event) {
   if (const int result = refusal("cuCtxRecordEvent")) return result;
   auto* const device = static_cast<Device*>(context);
   const std::vector<std::shared_ptr<FakeStream>> streams = streams_of(*device);
-  const auto state = static_cast<FakeEvent*>(event)->state;
-  const std::lock_guard lock(state->mutex);
-  const std::uint64_t number = ++state->recorded;
-  if (streams.empty()) state->happened = number;
+  const auto record = static_cast<FakeEvent*>(event)->record();
+  if (streams.empty()) happen(*record);
   const auto open = std::make_shared<std::atomic<std::size_t>>(streams.size());
   for (const auto& stream : streams) {
-    stream->put([state, number, open] {
-      if (--*open > 0) return;
-      const std::lock_guard own(state->mutex);
-      state->happened = number;
-      state->changed.notify_all();
+    stream->put([record, open] {
+      if (--*open == 0) happen(*record);
     });
   }
   return 0;
@@ -225,24 +241,21 @@ HVD_FAKE int cuCtxRecordEvent(void* context, void* event) {
 
 HVD_FAKE int cuEventQuery(void* event) {
   if (const int result = refusal("cuEventQuery")) return result;
-  FakeEventState& state = *static_cast<FakeEvent*>(event)->state;
-  const std::lock_guard lock(state.mutex);
-  return state.happened == state.recorded ? 0 : kNotReady;
+  const auto record = static_cast<FakeEvent*>(event)->now();
+  if (record == nullptr) return 0;
+  const std::lock_guard lock(record->mutex);
+  return record->happened ? 0 : kNotReady;
 }
 
 HVD_FAKE int cuStreamWaitEvent(void* stream, void* event, unsigned) {
   if (const int result = refusal("cuStreamWaitEvent")) return result;
   const auto target = find(stream);
   if (target == nullptr) return kInvalidHandle;
-  const auto state = static_cast<FakeEvent*>(event)->state;
-  std::uint64_t number = 0;
-  {
-    const std::lock_guard lock(state->mutex);
-    number = state->recorded;
-  }
-  target->put([state, number] {
-    std::unique_lock lock(state->mutex);
-    state->changed.wait(lock, [&] { return state->happened >= number; });
+  const auto record = static_cast<FakeEvent*>(event)->now();
+  if (record == nullptr) return 0;
+  target->put([record] {
+    std::unique_lock lock(record->mutex);
+    record->changed.wait(lock, [&] { return record->happened; });
   });
   return 0;
 }
@@ -371,6 +384,10 @@ HVD_FAKE void fake_cuda_reset(unsigned seed, int longest_delay_us) {
   driver().seed = seed;
   driver().longest_delay_us = longest_delay_us;
 }
+
+HVD_FAKE int fake_cuda_calls(const char* prefix) { return driver().injections.calls(prefix); }
+
+HVD_FAKE int fake_cuda_live_events() { return driver().events; }
 
 HVD_FAKE int fake_cuda_live_blocks() { return driver().memory.blocks(); }
 

@@ -18,16 +18,19 @@ struct FakeCudaControls {
   void (*inject)(const char* function, int device, int after, int result);
   // No injection any more, no failed device; delays from `seed`, at most so long.
   void (*reset)(unsigned seed, int longest_delay_us);
+  // Calls since reset() of the driver's functions whose names begin so.
+  int (*calls)(const char* prefix);
   // Puts a function into a stream.
   int (*launch)(void* stream, void (*function)(void*), void* argument);
   // Waits until the stream is empty.
   int (*drain)(void* stream);
   // Makes the device's context current.
   int (*use_device)(int device);
-  // Blocks of device memory, streams and modules that were not given back.
+  // Blocks of device memory, streams, modules and events that were not given back.
   int (*live_blocks)();
   int (*live_streams)();
   int (*live_modules)();
+  int (*live_events)();
 };
 
 constexpr std::uint8_t kFreshPoison = 0xa5, kFreedPoison = 0xde;

@@ -13,18 +13,17 @@
 
 namespace hvd::testing {
 
-// How often an event was recorded, and how many of those have happened.
-struct FakeEventState {
+// One record of an event. Who waits for the event, or asks, means the latest one.
+struct FakeRecord {
   std::mutex mutex;
   std::condition_variable changed;
-  std::uint64_t recorded = 0;  // guarded by mutex
-  std::uint64_t happened = 0;
+  bool happened = false;  // guarded by mutex
 };
 
 class FakeStream {
  public:
-  FakeStream(int device, unsigned seed, int longest_delay_us)
-      : device_(device), random_(seed), longest_(longest_delay_us) {
+  FakeStream(int device, unsigned long long id, unsigned seed, int longest_delay_us)
+      : device_(device), id_(id), random_(seed), longest_(longest_delay_us) {
     thread_ = std::thread([this] { run(); });
   }
   // Performs what is left.
@@ -40,6 +39,8 @@ class FakeStream {
   FakeStream& operator=(const FakeStream&) = delete;
 
   int device() const { return device_; }
+  // No other stream has it, or will.
+  unsigned long long id() const { return id_; }
 
   void put(std::function<void()> task) {
     {
@@ -78,6 +79,7 @@ class FakeStream {
   }
 
   const int device_;
+  const unsigned long long id_;
   std::mt19937 random_;  // the thread's
   const int longest_;
   std::mutex mutex_;

@@ -1,6 +1,8 @@
-// Which call of which function is to fail, and how: the table behind both fakes. Any thread.
+// Which call of which function is to fail, and how, and how often each was called: the table behind both fakes. Any
+// thread.
 #pragma once
 
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -16,10 +18,21 @@ class Injections {
   void clear() {
     const std::lock_guard lock(mutex_);
     list_.clear();
+    calls_.clear();
+  }
+  // Calls since clear() of the functions whose names begin so.
+  int calls(const std::string& prefix) {
+    const std::lock_guard lock(mutex_);
+    int calls = 0;
+    for (auto at = calls_.lower_bound(prefix); at != calls_.end() && at->first.starts_with(prefix); ++at) {
+      calls += at->second;
+    }
+    return calls;
   }
   // What this call is to return; 0: what it would anyway.
   int of(const char* function, int who) {
     const std::lock_guard lock(mutex_);
+    ++calls_[function];
     for (Injection& injection : list_) {
       if (injection.function != function || (injection.who != -1 && injection.who != who)) continue;
       if (injection.after-- <= 0) return injection.result;
@@ -35,7 +48,8 @@ class Injections {
     int result;
   };
   std::mutex mutex_;
-  std::vector<Injection> list_;  // guarded by mutex_
+  std::vector<Injection> list_;       // guarded by mutex_
+  std::map<std::string, int> calls_;  // guarded by mutex_; by function
 };
 
 }  // namespace hvd::testing

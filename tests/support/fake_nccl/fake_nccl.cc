@@ -106,7 +106,9 @@ int put(const char* function, void* handle, void* stream, FakeOperation operatio
   const auto communicator = find(handle);
   if (const int result = refusal(function, communicator)) return result;
   if (operation.op >= kFirstScaledSum) {
-    operation.scale = communicator->scales.at(static_cast<std::size_t>(operation.op - kFirstScaledSum));
+    const auto found = communicator->scaled_sums.find(operation.op);
+    if (found == communicator->scaled_sums.end()) return kInvalidArgument;
+    operation.scale = found->second;
     operation.op = 0;
   }
   if (group_depth == 0) {
@@ -208,15 +210,15 @@ HVD_FAKE int ncclCommAbort(void* handle) {
 HVD_FAKE int ncclRedOpCreatePreMulSum(int* op, void* scale, int type, int, void* handle) {
   const auto communicator = find(handle);
   if (const int result = refusal("ncclRedOpCreatePreMulSum", communicator)) return result;
-  *op = kFirstScaledSum + static_cast<int>(communicator->scales.size());
-  communicator->scales.push_back(get_element(dtype_of(type), static_cast<const std::byte*>(scale), 0));
+  *op = kFirstScaledSum + communicator->made_scaled_sums++;
+  communicator->scaled_sums[*op] = get_element(dtype_of(type), static_cast<const std::byte*>(scale), 0);
   return 0;
 }
 
 HVD_FAKE int ncclRedOpDestroy(int op, void* handle) {
   const auto communicator = find(handle);
   if (const int result = refusal("ncclRedOpDestroy", communicator)) return result;
-  return op >= kFirstScaledSum ? 0 : kInvalidArgument;
+  return communicator->scaled_sums.erase(op) == 1 ? 0 : kInvalidArgument;
 }
 
 HVD_FAKE int ncclGroupStart() {
@@ -273,6 +275,8 @@ HVD_FAKE int ncclRecv(void* output, std::size_t count, int type, int peer, void*
 HVD_FAKE void fake_nccl_inject(const char* function, int rank, int after, int result) {
   state().injections.add(function, rank, after, result);
 }
+
+HVD_FAKE int fake_nccl_calls(const char* prefix) { return state().injections.calls(prefix); }
 
 HVD_FAKE void fake_nccl_reset() {
   state().injections.clear();

@@ -12,6 +12,8 @@ namespace hvd::testing {
 struct FakeNcclControls {
   // As FakeCudaControls::inject; `rank`: in the communicator; -1: any, also where there is none.
   void (*inject)(const char* function, int rank, int after, int result);
+  // As FakeCudaControls::calls.
+  int (*calls)(const char* prefix);
   void (*reset)();
   // Communicators that were neither destroyed nor aborted; and how many were aborted so far.
   int (*live_communicators)();

@@ -50,7 +50,8 @@ struct FakeCommunicator {
   int busy_looks = 0;  // so many looks until the last call is through
   bool finalized = false;
   std::uint64_t batches = 0;
-  std::vector<double> scales;
+  std::map<int, double> scaled_sums;  // factors by operation
+  int made_scaled_sums = 0;
 };
 
 // What a rank has put between group_start and group_end.
