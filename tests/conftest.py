@@ -16,6 +16,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [SUPPORT, os.environ.get
 # Programs that tests start share few CPUs; with a thread for each CPU in every rank they spin for one another.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+# What XLA compiles for a test runs for a moment: optimising it takes longer.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
 LONG_TEST_LIMIT_S = 7200
 BEGAN = pytest.StashKey[float]()
 NETLAB = pathlib.Path(__file__).parent / "support/netlab.sh"

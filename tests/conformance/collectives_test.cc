@@ -206,6 +206,7 @@ TEST_CASE("every collective, dtype, op and size equals a plain loop") {
       const DType dtype = dtype_at(d);
       for (const std::int64_t size : kSizes) {
         for (const ReduceOp op : ops_for(dtype)) {
+          if (kSanitized && op != ops_for(dtype).front()) break;
           check_allreduce(runtime, dtype, op, size, size % 2 == 0, 1.0, 1.0);
           check_reducescatter(runtime, dtype, op, size / 3);
         }
@@ -226,7 +227,7 @@ TEST_CASE("a hundred tensors at once are fused and come out as if each were alon
   INFO(layout.name());
   REQUIRE_NOTHROW(run_ranks_in_place({layout, kSmallChunks}, [](Runtime& runtime) {
     const Topology& t = runtime.topology();
-    for (int step = 0; step < 5; ++step) {  // the first step negotiates, the others hit the cache
+    for (int step = 0; step < (kSanitized ? 3 : 5); ++step) {  // the first step negotiates, the others hit the cache
       std::vector<Buffer> buffers;
       std::vector<CallerReference> handles;
       buffers.reserve(100);

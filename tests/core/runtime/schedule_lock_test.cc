@@ -84,7 +84,7 @@ class Locking {
  public:
   explicit Locking(int ranks) : barrier_(ranks) {}
   void operator()(Runtime& runtime, Step& step) {
-    for (int i = 0; i < 100; ++i) step.run();
+    for (int i = 0; i < (kSanitized ? 30 : 100); ++i) step.run();
     const bool locked = locked_soon(runtime);
     barrier_.arrive_and_wait();
     require(locked, "not locked");
@@ -135,11 +135,12 @@ TEST_CASE("steps that repeat cost no message") {
     const std::uint64_t messages = runtime.metrics().control_messages.value();
     const std::uint64_t rounds = runtime.metrics().rounds.value();
     const std::uint64_t buckets = runtime.metrics().locked_buckets.value();
-    for (int i = 0; i < 200; ++i) step.run();
+    const int steps = kSanitized ? 40 : 200;
+    for (int i = 0; i < steps; ++i) step.run();
     lock_all(runtime, step);
     require(runtime.metrics().control_messages.value() == messages, "messages were sent");
     require(runtime.metrics().rounds.value() == rounds, "the coordinator was asked");
-    require(runtime.metrics().locked_buckets.value() >= buckets + 200, "not locked");
+    require(runtime.metrics().locked_buckets.value() >= buckets + static_cast<std::uint64_t>(steps), "not locked");
     require(breaks(runtime) == 0, "the lock was broken");
     rendezvous.arrive_and_wait();
   }));
@@ -161,7 +162,7 @@ TEST_CASE("the order in which ranks submit does not matter to the lock") {
     std::mt19937 random(static_cast<unsigned>(runtime.topology().rank));
     std::vector<std::size_t> order(8);
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    for (int i = 0; i < 200; ++i) {
+    for (int i = 0; i < (kSanitized ? 50 : 200); ++i) {
       std::shuffle(order.begin(), order.end(), random);
       for (const std::size_t tensor : order) step.submit(tensor);
       step.finish();
@@ -398,8 +399,8 @@ TEST_CASE("process sets are locked each for itself") {
     const int rank = runtime.topology().rank;
     const std::int32_t own = rank == 0 || rank == 3 ? ends : middle;
     Step step(runtime);
-    const auto run_all = [&](int times) {
-      for (int i = 0; i < times; ++i) {
+    const auto run_all = [&](int count) {
+      for (int i = 0; i < count; ++i) {
         float one = 1;
         CallArguments call{.process_set = own, .name = "in a set"};
         call.inputs = call.outputs = {{.data = &one, .shape = {}}};
@@ -409,17 +410,18 @@ TEST_CASE("process sets are locked each for itself") {
         require(one == 2, "the sum of a set is " + std::to_string(one));
       }
     };
-    run_all(100);
+    const int times = kSanitized ? 30 : 100;
+    run_all(times);
     const bool locked = locked_soon(runtime);
     rendezvous.arrive_and_wait();
     require(locked, "not locked");
     const std::uint64_t messages = runtime.metrics().control_messages.value();
-    run_all(100);
+    run_all(times);
     require(runtime.metrics().control_messages.value() == messages, "messages were sent");
     rendezvous.arrive_and_wait();
     if (own == ends) perform(runtime, {.collective = Collective::barrier, .process_set = ends, .name = "deviation"});
     require(breaks(runtime) == (own == ends ? 1U : 0U), "the wrong locks were broken");
-    run_all(100);
+    run_all(times);
   }));
 }
 
@@ -540,7 +542,7 @@ TEST_CASE("threads of a program may call at once") {
       threads.emplace_back([&runtime, &failure = failures[thread], thread] {
         try {
           Step step(runtime, 3);
-          for (int i = 0; i < 300; ++i) {
+          for (int i = 0; i < (kSanitized ? 100 : 300); ++i) {
             require(outcome_of_run(runtime, step.call(thread)).ok(), "not done");
             step.check(thread);
           }

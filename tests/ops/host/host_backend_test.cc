@@ -246,6 +246,7 @@ TEST_CASE("host: movements of every type and size") {
 
 TEST_CASE("host: movements of much data, while chunks and reading are tried and afterwards") {
   const int ranks = GENERATE(2, 3, 4);
+  if (kSanitized && ranks == 4) return;
   on_both_kinds(ranks, [](Side& side) {
     for (int call = 0; call < 12; ++call) {  // so many that each way of moving it has been tried
       const bool in_place = call % 3 == 0;

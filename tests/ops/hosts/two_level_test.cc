@@ -171,10 +171,12 @@ TEST_CASE("two levels, overlapped: the same over many portions") {
   const auto layout = GENERATE(from_range(std::begin(kLayouts), std::end(kLayouts)));
   const auto dtype = GENERATE(DType::float32, DType::bfloat16);
   if (kSanitized && dtype == DType::bfloat16) return;
-  const HostRun run{.ranks_by_host = layout, .chunk_bytes = 64 << 10};
-  check_definition(run, AllreduceAlgorithm::ring, {.reduction = {.dtype = dtype}, .sizes = {1'500'007}});
-  check_definition(run, AllreduceAlgorithm::ring, {.reduction = {.dtype = dtype}, .sizes = {3, 700'001, 0, 400'000}});
-  check_definition(run, AllreduceAlgorithm::direct, {.reduction = {.dtype = dtype}, .sizes = {600'011}});
+  const std::int64_t k = kSanitized ? 250 : 1000;  // of a portion's size, too
+  const HostRun run{.ranks_by_host = layout, .chunk_bytes = kSanitized ? 16 << 10 : 64 << 10};
+  check_definition(run, AllreduceAlgorithm::ring, {.reduction = {.dtype = dtype}, .sizes = {1500 * k + 7}});
+  check_definition(run, AllreduceAlgorithm::ring,
+                   {.reduction = {.dtype = dtype}, .sizes = {3, 700 * k + 1, 0, 400 * k}});
+  check_definition(run, AllreduceAlgorithm::direct, {.reduction = {.dtype = dtype}, .sizes = {600 * k + 11}});
 }
 
 TEST_CASE("two levels: every type and operation") {

@@ -60,6 +60,12 @@ class Framework:
     package: Any
     refusals: tuple[type[BaseException], ...] = (ValueError, TypeError, NotImplementedError)
 
+    def __enter__(self) -> None:
+        """While a table is made."""
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
     def dtypes(self) -> dict[str, Any]:
         raise NotImplementedError
 
@@ -243,8 +249,13 @@ class OfJax(Framework):
 
     def __init__(self) -> None:
         self.jax = importlib.import_module("jax")
-        self.jax.config.update("jax_enable_x64", True)
         self.package = importlib.import_module("hvd.jax")
+
+    def __enter__(self) -> None:
+        self.jax.config.update("jax_enable_x64", True)
+
+    def __exit__(self, *error: object) -> None:
+        self.jax.config.update("jax_enable_x64", False)
 
     def dtypes(self) -> dict[str, Any]:
         names = ["bool", *INTEGERS, "float16", "bfloat16", "float32", "float64", *FLOATS_OF_8_BITS, *COMPLEX]
@@ -350,6 +361,12 @@ def ways_that_work(framework: Framework, dtype: str, native: Any) -> dict[str, s
 
 
 def table(framework: Framework) -> list[str]:
+    """The lines of the framework's section."""
+    with framework:
+        return rows_of(framework)
+
+
+def rows_of(framework: Framework) -> list[str]:
     dtypes_of: dict[tuple[str, ...], list[str]] = {}  # by what works with them
     for dtype, native in framework.dtypes().items():
         found = ways_that_work(framework, dtype, native)
