@@ -9,7 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <optional>
 #include <thread>
@@ -22,9 +21,9 @@
 #include "core/net/byte_codec.h"
 #include "parameters/held_shard.h"
 #include "parameters/message.h"
-#include "parameters/move_planner.h"
 #include "parameters/pipe.h"
-#include "parameters/shard_places.h"
+#include "parameters/server_connection.h"
+#include "parameters/shard_moves.h"
 #include "parameters/snapshot_writer.h"
 
 namespace hvd {
@@ -34,35 +33,9 @@ namespace {
 constexpr Duration kShareTime = std::chrono::seconds(2);  // for passing memory to a worker
 constexpr Duration kAcceptNap = std::chrono::milliseconds(1);
 constexpr Duration kStoreInterval = std::chrono::seconds(1);
-constexpr Duration kMoveInterval = std::chrono::milliseconds(250);
 constexpr Duration kMetricsInterval = std::chrono::milliseconds(100);
 constexpr int kRequestsPerTurn = 64;  // of one connection, before the others have theirs
 constexpr int kTurnsPerPoll = 64;     // while busy: sockets are looked at once in so many turns
-
-constexpr int kNone = -1;
-
-// An answer that waits until the shard's replica has what it answers.
-struct Held {
-  std::uint64_t until;     // HeldShard::position()
-  std::uint64_t position;  // where it begins, in the pipe
-};
-
-// A connection of a worker, or of the other server that has a shard.
-struct Client {
-  std::unique_ptr<Pipe> pipe;
-  bool shares_memory = false;
-  int shard = kNone;
-  int worker = kNone;       // since it has said hello
-  bool is_primary = false;  // the other server, which sends its shard
-  std::deque<Held> held{};
-  bool has_left = false;
-  bool is_answering = false;               // has to answer the request in front when a snapshot is complete
-  std::size_t lacks_room = 0;              // bytes, for the answer to the request in front
-  std::size_t unread = 0;                  // bytes that could not be answered yet
-  std::optional<TimePoint> waits_since{};  // its request in front waits
-  const char* waits_for = "";              // why, if it is not for slower workers
-  bool stall_told = false;
-};
 
 struct Lost {
   int shard;
@@ -165,7 +138,7 @@ class ParameterServer::State {
     }
     bool is_restored = false;
     for (int shard = 0; shard < options_.shards(); ++shard) {
-      if (places_.server_of(shard) != options_.server) continue;
+      if (!moves_.is_here(shard)) continue;
       HeldShard& own = hold(static_cast<std::uint32_t>(shard), Role::primary);
       if (!is_first_start && own.restore_own(options_.snapshot)) is_restored = true;
     }
@@ -195,19 +168,8 @@ class ParameterServer::State {
   // If another server goes on with the shard, its workers' connections close without the answers that were held back.
   void release_answers(HeldShard& held) {
     if (!held.is_primary()) return close_connections(held.number());
-    for (Client& client : clients_) {
-      if (client.shard != held.number() || client.held.empty()) continue;
-      if (!held.is_replicated(client.held.front().until)) continue;
-      while (!client.held.empty() && held.is_replicated(client.held.front().until)) client.held.pop_front();
-      client.pipe->hold_behind(client.held.empty() ? kHoldNothing : client.held.front().position);
-      flush(client);
-    }
-  }
-
-  static void flush(Client& client) {
-    try {
-      client.pipe->flush();
-    } catch (const PeerLost&) {  // serve() finds out
+    for (ServerConnection& client : clients_) {
+      if (client.shard == held.number()) client.release(held);
     }
   }
 
@@ -223,7 +185,9 @@ class ParameterServer::State {
 
   // Whether this server answers for the shard: it does, or it has the replica and the primary is lost.
   bool answers_for(HeldShard& held) {
-    const auto is_its_primary = [&](const Client& other) { return other.is_primary && other.shard == held.number(); };
+    const auto is_its_primary = [&](const ServerConnection& other) {
+      return other.is_primary && other.shard == held.number();
+    };
     if (held.role() != Role::replica || std::ranges::any_of(clients_, is_its_primary)) return held.is_primary();
     if (!held.take_over()) return false;
     expect_workers(held, Clock::now());
@@ -232,7 +196,7 @@ class ParameterServer::State {
 
   // Those that do not come count as lost since then.
   void expect_workers(const HeldShard& held, TimePoint since) {
-    for (const std::uint32_t worker : held.shard().present_workers()) {
+    for (const std::uint32_t worker : held.shard().workers().present()) {
       lost_.push_back({.shard = held.number(), .worker = static_cast<int>(worker), .since = since});
     }
   }
@@ -241,9 +205,9 @@ class ParameterServer::State {
   bool is_over() const {
     const auto has_ended = [](const auto& entry) { return entry.second.shard().is_over(); };
     const auto is_done = [](const auto& entry) { return entry.second.is_over(); };
-    const auto is_held = [](const Client& client) { return !client.held.empty(); };
+    const auto holds_answers = [](const ServerConnection& client) { return client.holds_answers(); };
     return std::ranges::any_of(shards_, has_ended) && std::ranges::all_of(shards_, is_done) &&
-           std::ranges::none_of(clients_, is_held);
+           std::ranges::none_of(clients_, holds_answers);
   }
 
   // ---- Connections
@@ -265,9 +229,8 @@ class ParameterServer::State {
       const bool shares = listener.address().kind == Address::Kind::unix_abstract;
       while (auto peer = accept_now(listener)) {
         try {
-          Client client{
-              .pipe = make_server_pipe(std::move(peer->socket), shares, options_.lease, deadline_after(kShareTime)),
-              .shares_memory = shares};
+          ServerConnection client(
+              make_server_pipe(std::move(peer->socket), shares, options_.lease, deadline_after(kShareTime)), shares);
           watch(client.pipe->fd(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
           clients_.push_back(std::move(client));
           if (shares) ++sharing_;
@@ -291,8 +254,8 @@ class ParameterServer::State {
     }
   }
 
-  Client erase(std::size_t i) {
-    Client client = std::move(clients_[i]);
+  ServerConnection erase(std::size_t i) {
+    ServerConnection client = std::move(clients_[i]);
     clients_.erase(clients_.begin() + static_cast<std::ptrdiff_t>(i));
     if (client.shares_memory) --sharing_;
     if (client.is_answering) snapshots_.abandon();
@@ -300,14 +263,14 @@ class ParameterServer::State {
   }
 
   void drop(std::size_t i, const Error& error) {
-    const Client client = erase(i);
+    const ServerConnection client = erase(i);
     const std::string who = client.is_primary ? "another server" : "worker " + std::to_string(client.worker);
     if (error.code() != StatusCode::peer_lost) log_.warning("drops the connection of " + who + ": " + error.what());
     if (client.is_primary) return lose_primary(client.shard);
-    const auto is_same = [&](const Client& other) {
+    const auto is_same = [&](const ServerConnection& other) {
       return other.worker == client.worker && other.shard == client.shard;
     };
-    if (client.worker != kNone && !client.has_left && std::ranges::none_of(clients_, is_same)) {
+    if (client.worker != kNoNumber && !client.has_left && std::ranges::none_of(clients_, is_same)) {
       lost_.push_back({.shard = client.shard, .worker = client.worker, .since = Clock::now()});
     }
   }
@@ -332,15 +295,15 @@ class ParameterServer::State {
 
   void sleep() {
     put_metrics(Clock::now());
-    for (Client& client : clients_) client.pipe->is_to_sleep(true);
+    for (ServerConnection& client : clients_) client.pipe->is_to_sleep(true);
     if (!any_request()) poll(std::max(Duration::zero(), next_deadline() - Clock::now()));
-    for (Client& client : clients_) client.pipe->is_to_sleep(false);
+    for (ServerConnection& client : clients_) client.pipe->is_to_sleep(false);
   }
 
   bool any_request() {
-    return std::ranges::any_of(clients_, [](Client& client) {
+    return std::ranges::any_of(clients_, [](ServerConnection& client) {
       try {
-        return client.pipe->input().size() != client.unread || has_got_room(client);
+        return client.pipe->input().size() != client.unread || client.has_got_room();
       } catch (const Error&) {
         return true;
       }
@@ -352,14 +315,14 @@ class ParameterServer::State {
     if (are_metrics_old_) next = std::min(next, next_metrics_);
     for (const Acceptor& listener : listeners_) next = std::min(next, listener.next_deadline());
     for (const Lost& lost : lost_) next = std::min(next, lost.since + options_.lease);
-    for (const Client& client : clients_) {
+    for (const ServerConnection& client : clients_) {
       next = std::min(next, client.pipe->next_look());
       if (client.waits_since && !client.stall_told && options_.stall_warning > Duration::zero()) {
         next = std::min(next, *client.waits_since + options_.stall_warning);
       }
     }
     for (const auto& [number, held] : shards_) next = std::min(next, held.next_deadline());
-    if (moves_shards()) next = std::min(next, next_move_check_);
+    next = std::min(next, moves_.next_check());
     if (is_deserted()) next = std::min(next, next_store_check_);
     return next;
   }
@@ -379,7 +342,7 @@ class ParameterServer::State {
       std::uint64_t rings = 0;
       (void)!read(fd, &rings, sizeof rings);
     }
-    for (Client& client : clients_) {
+    for (ServerConnection& client : clients_) {
       if (client.pipe->fd() == fd) client.pipe->notice_event();
     }
     for (auto& [number, held] : shards_) {
@@ -396,33 +359,18 @@ class ParameterServer::State {
       held.check_time(now);
       if (!held.is_primary()) close_connections(number);
     }
-    for (Client& client : clients_) {
+    for (ServerConnection& client : clients_) {
       client.pipe->look_for_silence(now);
       tell_stall(client, now);
     }
     if (snapshots_.is_due(now)) write_own_snapshot(now);
     snapshots_.reap();
     put_metrics(now);
-    if (moves_shards() && now >= next_move_check_) start_moves(now);
+    moves_.check(shards_, now);
     if (is_deserted() && now >= next_store_check_) check_store(now);
   }
 
-  // ---- Moves
-
-  bool moves_shards() const { return options_.copies == 1 && options_.parts > 1 && options_.servers > 1; }
-
-  void start_moves(TimePoint now) {
-    next_move_check_ = now + kMoveInterval;
-    try {
-      if (now >= next_window_) compare_loads(now);
-      for (auto& [number, held] : shards_) {
-        const int wanted = held.is_primary() ? places_.wanted_server_of(number) : options_.server;
-        if (wanted != options_.server) held.move_to(wanted);
-      }
-    } catch (const PeerLost& error) {  // without the store the shards stay where they are
-      log_.info(std::string("cannot ask where shards are to be: ") + error.what());
-    }
-  }
+  // ---- Metrics
 
   // At intervals, while they change.
   void put_metrics(TimePoint now) {
@@ -440,7 +388,7 @@ class ParameterServer::State {
   void put_metrics(const HeldShard& held, ShardMetrics& metrics) const {
     std::uint64_t queue = 0, waiting = 0;
     TimePoint since = TimePoint::max();
-    for (const Client& client : clients_) {
+    for (const ServerConnection& client : clients_) {
       if (client.shard != held.number()) continue;
       queue += client.unread;
       if (!client.waits_since || *client.waits_for != '\0') continue;
@@ -451,7 +399,7 @@ class ParameterServer::State {
     metrics.queue.set(queue);
     metrics.waiting.set(waiting);
     metrics.waiting_since.set(waiting > 0 ? static_cast<std::uint64_t>(since.time_since_epoch().count()) : 0);
-    metrics.slowest.set(waiting > 0 ? static_cast<std::uint64_t>(held.shard().slowest() + 1) : 0);
+    metrics.slowest.set(waiting > 0 ? static_cast<std::uint64_t>(held.shard().workers().slowest() + 1) : 0);
     held.shard().count_into(metrics);
   }
 
@@ -479,37 +427,17 @@ class ParameterServer::State {
     });
   }
 
-  void tell_stall(Client& client, TimePoint now) {
+  void tell_stall(ServerConnection& client, TimePoint now) {
     if (!client.waits_since || client.stall_told || options_.stall_warning <= Duration::zero()) return;
     if (now < *client.waits_since + options_.stall_warning) return;
     client.stall_told = true;
     const std::string who = "stalled: worker " + std::to_string(client.worker) + " waits for ";
     if (*client.waits_for != '\0') return log_.warning(who + client.waits_for);
     const HeldShard* const held = find_shard(client.shard);
-    const int slowest = held == nullptr ? kNone : held->shard().slowest();
-    if (slowest == kNone) return;
+    const int slowest = held == nullptr ? kNoNumber : held->shard().workers().slowest();
+    if (slowest == kNoNumber) return;
     log_.warning("stalled: worker " + std::to_string(slowest) + " keeps worker " + std::to_string(client.worker) +
                  " waiting, which is ahead by as many clocks as its table allows");
-  }
-
-  // Each server tells its loads; server 0 decides, unless a shard is moving.
-  void compare_loads(TimePoint now) {
-    next_window_ = now + options_.load_window;
-    for (auto& [number, held] : shards_) {
-      if (const std::uint64_t bytes = held.take_load()) places_.add_load(number, bytes);
-    }
-    if (options_.server != 0) return;
-    std::vector<ShardLoad> shards;
-    bool is_moving = false;
-    for (int shard = 0; shard < options_.shards(); ++shard) {
-      const std::uint64_t load = places_.load_of(shard);
-      const int server = places_.server_of(shard);
-      is_moving = is_moving || places_.wanted_server_of(shard) != server;
-      shards.push_back(
-          {.server = server, .bytes = load - std::exchange(loads_[static_cast<std::size_t>(shard)], load)});
-    }
-    if (is_moving) return;
-    if (const auto move = planner_.plan(shards)) places_.want(move->shard, move->from, move->to);
   }
 
   // ---- Snapshots
@@ -539,16 +467,16 @@ class ParameterServer::State {
   }
 
   // Answered when the file is complete. A second request waits until then.
-  bool answer_snapshot(Client& client, const Shard& shard, const PsRequest& request,
+  bool answer_snapshot(ServerConnection& client, const Shard& shard, const PsRequest& request,
                        std::span<const std::byte> payload) {
     if (!client.is_answering) {
-      if (!snapshots_.is_free()) return wait_for_others(client, "a snapshot");
+      if (!snapshots_.is_free()) return client.wait_for("a snapshot");
       snapshots_.start(shard, folder_in(payload));
       client.is_answering = true;
     }
-    if (!snapshots_.is_done()) return wait_for_others(client, "a snapshot");
+    if (!snapshots_.is_done()) return client.wait_for("a snapshot");
     const std::string& failure = snapshots_.failure();
-    if (!(failure.empty() ? answer_plainly(client, request) : answer_error(client, request, Internal(failure)))) {
+    if (!(failure.empty() ? client.answer(request) : client.answer_error(request, Internal(failure)))) {
       return false;
     }
     client.is_answering = false;
@@ -573,7 +501,7 @@ class ParameterServer::State {
   }
 
   // Answers what it can; false if there was nothing to answer.
-  bool serve(Client& client) {
+  bool serve(ServerConnection& client) {
     const bool waited = client.waits_since.has_value();
     int answered = 0;
     for (; answered < kRequestsPerTurn; ++answered) {
@@ -593,7 +521,7 @@ class ParameterServer::State {
   }
 
   // False: not yet.
-  bool answer(Client& client, const PsRequest& request, std::span<const std::byte> payload) {
+  bool answer(ServerConnection& client, const PsRequest& request, std::span<const std::byte> payload) {
     try {
       if (client.is_primary || request.op == PsOp::follow) return take_from_primary(client, request, payload);
       if (is_between_servers(request.op)) throw Internal("a worker sends what only servers send");
@@ -602,27 +530,27 @@ class ParameterServer::State {
       return refuse(client, request, error);
     } catch (const Error& error) {
       if (error.code() == StatusCode::internal) throw;  // it does not speak the protocol
-      return answer_error(client, request, error);
+      return client.answer_error(request, error);
     } catch (const std::bad_alloc&) {
-      return answer_error(client, request, Internal("the server is out of memory"));
+      return client.answer_error(request, Internal("the server is out of memory"));
     }
   }
 
-  bool answer_worker(Client& client, const PsRequest& request, std::span<const std::byte> payload) {
+  bool answer_worker(ServerConnection& client, const PsRequest& request, std::span<const std::byte> payload) {
     HeldShard* const held = find_shard(static_cast<int>(request.shard));
     if (held == nullptr || !answers_for(*held)) {
       throw Unsupported("server " + std::to_string(options_.server) + " does not answer for shard " +
                         std::to_string(request.shard));
     }
     const Shard& shard = held->shard();
-    if (!held->is_open()) return wait_for_others(client, "a second server, which is to keep the copy of its shard");
+    if (!held->is_open()) return client.wait_for("a second server, which is to keep the copy of its shard");
     if (request.op == PsOp::snapshot) return answer_snapshot(client, shard, request, payload);
-    if (request.op == PsOp::stats) return answer_text(client, request, StatusCode::ok, held->stats());
+    if (request.op == PsOp::stats) return client.answer_text(request, StatusCode::ok, held->stats());
     if (!shard.is_ready(request)) {
-      return wait_for_others(client, shard.has_values(request) ? "" : "rank 0's first values of a table");
+      return client.wait_for(shard.has_values(request) ? "" : "rank 0's first values of a table");
     }
     const std::size_t bytes = shard.answer_bytes(request);
-    std::byte* const to = room_for(client, bytes);
+    std::byte* const to = client.room_for(bytes);
     if (to == nullptr) return false;
     std::optional<PsAnswer> result;
     try {
@@ -640,34 +568,27 @@ class ParameterServer::State {
     const std::uint64_t begin = client.pipe->committed();
     client.pipe->commit(ps_frame_bytes(bytes));
     held->add_load(ps_frame_bytes(request.bytes) + ps_frame_bytes(bytes));
-    if (changes_shard(request.op)) hold_until_replicated(client, *held, begin);
+    if (changes_shard(request.op)) client.hold_until_replicated(*held, begin);
     note(client, request);
     return true;
   }
 
   // What is numbered is refused once and for all: repeated on another connection, it must not be taken for what was
   // applied, because later requests were.
-  bool refuse(Client& client, const PsRequest& request, const InvalidArgument& error) {
+  bool refuse(ServerConnection& client, const PsRequest& request, const InvalidArgument& error) {
     HeldShard* const held = find_shard(static_cast<int>(request.shard));
     if (!is_numbered(request.op) || client.is_primary || held == nullptr || !held->is_primary()) {
-      return answer_error(client, request, error);
+      return client.answer_error(request, error);
     }
-    if (!has_room_for(client, std::string_view(error.what()).size()) || !held->refuse(request, error.what()))
+    if (!client.has_room_for(std::string_view(error.what()).size()) || !held->refuse(request, error.what()))
       return false;
     const std::uint64_t begin = client.pipe->committed();
-    answer_error(client, request, error);
-    hold_until_replicated(client, *held, begin);
+    client.answer_error(request, error);
+    client.hold_until_replicated(*held, begin);
     return true;
   }
 
-  // An answer that begins there.
-  static void hold_until_replicated(Client& client, const HeldShard& held, std::uint64_t begin) {
-    if (!held.is_replicating()) return;
-    if (client.held.empty()) client.pipe->hold_behind(begin);
-    client.held.push_back({.until = held.position(), .position = begin});
-  }
-
-  void note(Client& client, const PsRequest& request) {
+  void note(ServerConnection& client, const PsRequest& request) {
     if (request.op == PsOp::leave) client.has_left = true;
     if (request.op != PsOp::hello) return;
     client.worker = static_cast<int>(request.worker);
@@ -676,8 +597,8 @@ class ParameterServer::State {
   }
 
   // From the primary of a shard whose replica is to be here.
-  bool take_from_primary(Client& client, const PsRequest& request, std::span<const std::byte> payload) {
-    if (!can_answer_plainly(client)) return false;
+  bool take_from_primary(ServerConnection& client, const PsRequest& request, std::span<const std::byte> payload) {
+    if (!client.has_room_for(0)) return false;
     if (request.op == PsOp::follow) {
       begin_replica(client, request);
     } else {
@@ -685,10 +606,10 @@ class ParameterServer::State {
       if (held == nullptr) throw Internal("an earlier copy goes on");
       held->receive(request, payload);
     }
-    return answer_plainly(client, request);
+    return client.answer(request);
   }
 
-  void begin_replica(Client& client, const PsRequest& request) {
+  void begin_replica(ServerConnection& client, const PsRequest& request) {
     const int number = static_cast<int>(request.shard);
     if (options_.servers < 2 || number >= options_.shards()) {
       throw InvalidArgument("no such shard is to be copied here");
@@ -696,64 +617,13 @@ class ParameterServer::State {
     const HeldShard* const held = find_shard(number);
     if (held != nullptr && held->is_primary()) throw Aborted("this server answers for that shard");
     shards_.erase(number);
-    for (Client& other : clients_) {
-      if (&other != &client && other.is_primary && other.shard == number) other.shard = kNone;  // an earlier attempt
+    for (ServerConnection& other : clients_) {
+      if (&other != &client && other.is_primary && other.shard == number)
+        other.shard = kNoNumber;  // an earlier attempt
     }
     hold(request.shard, Role::filling);
     client.is_primary = true;
     client.shard = number;
-  }
-
-  // For an answer with a payload of so many bytes; null if there is none yet.
-  static std::byte* room_for(Client& client, std::size_t payload) {
-    const std::size_t bytes = ps_frame_bytes(payload);
-    std::byte* const to = client.pipe->room(bytes);
-    client.lacks_room = to == nullptr ? bytes : 0;
-    return to;
-  }
-
-  static bool has_got_room(Client& client) {
-    if (client.lacks_room == 0 || client.pipe->room(client.lacks_room) == nullptr) return false;
-    client.pipe->commit(0);
-    return true;
-  }
-
-  static bool can_answer_plainly(Client& client) { return has_room_for(client, 0); }
-
-  static bool has_room_for(Client& client, std::size_t payload) {
-    std::byte* const to = room_for(client, payload);
-    if (to != nullptr) client.pipe->commit(0);
-    return to != nullptr;
-  }
-
-  static bool answer_plainly(Client& client, const PsRequest& request) {
-    return answer_text(client, request, StatusCode::ok, "");
-  }
-
-  static bool answer_error(Client& client, const PsRequest& request, const Error& error) {
-    return answer_text(client, request, error.code(), error.what());
-  }
-
-  static bool answer_text(Client& client, const PsRequest& request, StatusCode code, std::string_view all) {
-    const std::string_view text = all.substr(0, kMaxPsPayload);
-    std::byte* const to = room_for(client, text.size());
-    if (to == nullptr) return false;
-    const PsAnswer result{.status = static_cast<std::uint32_t>(code),
-                          .sequence = request.sequence,
-                          .bytes = static_cast<std::uint32_t>(text.size())};
-    std::memcpy(to, &result, sizeof result);
-    std::memcpy(to + kPsHeaderBytes, text.data(), text.size());
-    client.pipe->commit(ps_frame_bytes(text.size()));
-    return true;
-  }
-
-  static bool wait_for_others(Client& client, const char* what = "") {
-    client.waits_for = what;
-    if (!client.waits_since) {
-      client.waits_since = Clock::now();
-      client.stall_told = false;
-    }
-    return false;
   }
 
   // Whether a shard that was moving to this server has become its own: the other server may just be saying so.
@@ -768,14 +638,14 @@ class ParameterServer::State {
   void finish() {
     const Deadline deadline = deadline_after(kShareTime);
     for (auto& [number, held] : shards_) held.stop_moving();
-    const auto has_output = [](const Client& client) { return client.pipe->has_output(); };
+    const auto has_output = [](const ServerConnection& client) { return client.pipe->has_output(); };
     const auto is_behind = [](const auto& entry) {
       const HeldShard& held = entry.second;
       return held.is_replicating() && !held.is_replicated(held.position());
     };
     while (Clock::now() < deadline &&
            (std::ranges::any_of(clients_, has_output) || std::ranges::any_of(shards_, is_behind))) {
-      for (Client& client : clients_) flush(client);
+      for (ServerConnection& client : clients_) client.flush();
       replicate();
       poll(1ms);
     }
@@ -787,22 +657,18 @@ class ParameterServer::State {
   const Store store_;
   const JobKey key_;
   const Log& log_;
-  const ShardPlaces places_{store_, options_.servers};
-  MovePlanner planner_{options_.servers};
-  std::vector<std::uint64_t> loads_ = std::vector<std::uint64_t>(static_cast<std::size_t>(options_.shards()));  // told
+  ShardMoves moves_{options_, store_, log_};
   FileDescriptor epoll_;
   FileDescriptor bell_;
   SnapshotWriter snapshots_;
   const int cpus_;
   std::map<int, HeldShard> shards_;  // by number
   std::vector<Acceptor> listeners_;
-  std::vector<Client> clients_;
+  std::vector<ServerConnection> clients_;
   int sharing_ = 0;  // clients that share memory
   std::vector<Lost> lost_;
   bool is_accept_told_ = false;
   Deadline next_store_check_ = deadline_after(kStoreInterval);
-  Deadline next_move_check_ = deadline_after(kMoveInterval);
-  Deadline next_window_ = deadline_after(options_.load_window);
   TimePoint next_metrics_{};
   bool are_metrics_old_ = true;  // requests were answered, or began to wait
   std::atomic<bool> stops_{false};

@@ -5,7 +5,6 @@
 #include <functional>
 #include <iterator>
 #include <limits>
-#include <set>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -18,12 +17,10 @@ namespace hvd {
 
 namespace {
 
-constexpr std::uint32_t kMaxWorkers = 1u << 16;
 constexpr std::size_t kMaxTables = 1u << 12;
 constexpr std::size_t kPartBytes = std::size_t{128} << 10;
 constexpr int kSampled = 8;  // rows, of which the least recently used one goes
 constexpr std::uint8_t kHead = 1, kRows = 2;
-constexpr std::uint8_t kLeft = 1, kForgotten = 2, kElastic = 4;  // of a worker
 constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 
 void require_payload(bool holds) {
@@ -90,49 +87,6 @@ Shard::Table& Shard::table_of(const PsRequest& request) const {
   return *tables_[request.table];
 }
 
-Shard::Worker& Shard::worker_of(const PsRequest& request) {
-  if (request.worker >= workers_.size() || workers_[request.worker].incarnation == 0) {
-    throw InvalidArgument("worker " + std::to_string(request.worker) + " is unknown to shard " +
-                          std::to_string(number_));
-  }
-  Worker& worker = workers_[request.worker];
-  if (worker.incarnation != request.incarnation) {
-    throw Aborted("another process has taken the place of worker " + std::to_string(request.worker));
-  }
-  return worker;
-}
-
-std::uint32_t Shard::min_clock() const {
-  std::uint32_t lowest = std::numeric_limits<std::uint32_t>::max();
-  for (const Worker& worker : workers_) {
-    if (!worker.left) lowest = std::min(lowest, worker.clock);
-  }
-  return lowest == std::numeric_limits<std::uint32_t>::max() ? settled_ : lowest;
-}
-
-bool Shard::is_over() const {
-  const auto has_left = [](const Worker& worker) { return worker.left; };
-  return !workers_.empty() && !is_elastic() && std::ranges::all_of(workers_, has_left);
-}
-
-bool Shard::is_elastic() const { return std::ranges::any_of(workers_, &Worker::is_elastic); }
-
-// By how many an average is divided: all workers; where they come and go, those that are there or have pushed.
-std::size_t Shard::contributors(const std::map<std::uint32_t, Pending>& by_worker) const {
-  if (!is_elastic()) return workers_.size();
-  const std::vector<std::uint32_t> present = present_workers();
-  std::set<std::uint32_t> counted(present.begin(), present.end());
-  for (const auto& [worker, pending] : by_worker) counted.insert(worker);
-  return std::max<std::size_t>(counted.size(), 1);
-}
-
-int Shard::slowest() const {
-  const auto first = std::ranges::min_element(workers_, {}, [](const Worker& worker) {
-    return worker.left ? std::uint64_t{1} << 32 : std::uint64_t{worker.clock};
-  });
-  return first == workers_.end() || first->left ? -1 : static_cast<int>(first - workers_.begin());
-}
-
 bool Shard::has_values(const PsRequest& request) const {
   if (request.op != PsOp::pull && request.op != PsOp::push && request.op != PsOp::push_pull) return true;
   const Table& table = table_of(request);
@@ -145,7 +99,7 @@ bool Shard::is_ready(const PsRequest& request) const {
   const TableSpec& spec = table_of(request).spec;
   if (spec.consistency == Consistency::asynchronous) return true;
   const std::uint64_t bound = spec.consistency == Consistency::bounded ? spec.bound : 0;
-  return std::uint64_t{min_clock()} + bound >= request.clock;
+  return std::uint64_t{workers_.min_clock(settled_)} + bound >= request.clock;
 }
 
 // Whether a dense table has all rows that this shard is to have.
@@ -177,16 +131,16 @@ PsAnswer Shard::apply(const PsRequest& request, std::span<const std::byte> paylo
     return result;
   }
   if (request.op == PsOp::refused) {
-    apply_refusal(request, payload);
+    workers_.refuse(request, payload);
     return result;
   }
   if (request.op == PsOp::evicted) {
     remove_evicted(request, payload);
     return result;
   }
-  Worker& worker = worker_of(request);
+  ShardWorkers::Worker& worker = workers_.of(request);
   const bool is_new = !is_numbered(request.op) || request.sequence > worker.applied;
-  if (!is_new) throw_if_refused(worker, request);
+  if (!is_new) worker.throw_if_refused(request);
   const bool has_table = request.op != PsOp::clock && request.op != PsOp::leave;
   Table* const table = has_table ? &table_of(request) : nullptr;
   const bool is_pull = request.op == PsOp::pull || request.op == PsOp::push_pull;
@@ -221,19 +175,9 @@ PsAnswer Shard::apply(const PsRequest& request, std::span<const std::byte> paylo
     forget_pulls(request.worker);
   }
   if (request.op == PsOp::clock || request.op == PsOp::leave) settle();
-  result.min_clock = min_clock();
+  result.min_clock = workers_.min_clock(settled_);
   if (table != nullptr) result.version = table->version;
   return result;
-}
-
-void Shard::apply_refusal(const PsRequest& request, std::span<const std::byte> why) {
-  if (request.worker >= workers_.size()) return;
-  Worker& worker = workers_[request.worker];
-  if (worker.incarnation != request.incarnation || request.sequence <= worker.applied) return;
-  worker.applied = request.sequence;
-  worker.refusals.push_back(
-      {.sequence = request.sequence, .why = {reinterpret_cast<const char*>(why.data()), why.size()}});
-  if (worker.refusals.size() > kMaxPsUnanswered) worker.refusals.pop_front();
 }
 
 void Shard::remove_evicted(const PsRequest& request, std::span<const std::byte> keys) {
@@ -241,11 +185,6 @@ void Shard::remove_evicted(const PsRequest& request, std::span<const std::byte> 
   Table& table = table_of(request);
   for (std::size_t i = 0; i < request.rows; ++i) table.rows.remove(key_at(keys, i));
   table.evicted += request.rows;
-}
-
-void Shard::throw_if_refused(const Worker& worker, const PsRequest& request) {
-  const auto refusal = std::ranges::find(worker.refusals, request.sequence, &Refusal::sequence);
-  if (refusal != worker.refusals.end()) throw InvalidArgument(refusal->why);
 }
 
 PsAnswer Shard::hello(const PsRequest& request, std::span<const std::byte> payload) {
@@ -256,39 +195,15 @@ PsAnswer Shard::hello(const PsRequest& request, std::span<const std::byte> paylo
     throw InvalidArgument("worker " + std::to_string(request.worker) +
                           " has another version of hvd than its parameter servers");
   }
-  const bool is_elastic = greeting.workers == 0;
-  const std::uint32_t workers = is_elastic ? kMaxWorkers : greeting.workers;
-  if (workers > kMaxWorkers || request.worker >= workers || request.incarnation == 0) {
-    throw InvalidArgument("worker " + std::to_string(request.worker) + " of " + std::to_string(greeting.workers));
-  }
-  const Worker known = request.worker < workers_.size() ? workers_[request.worker] : Worker{};
-  if (request.incarnation < known.incarnation) {
-    throw Aborted("another process has taken the place of worker " + std::to_string(request.worker));
-  }
-  if (is_elastic) {
-    // Nobody waits for those that have not come, or are lost already.
-    if (request.worker >= workers_.size()) workers_.resize(request.worker + 1, Worker{.left = true});
-  } else if (request.incarnation > known.incarnation && workers_.size() != workers) {
-    workers_.resize(workers);
-  }
-  Worker& worker = workers_[request.worker];
-  const bool is_known = request.incarnation == known.incarnation;
-  if (is_known && worker.forgotten) {  // it was busy for long, and its connection had broken meanwhile
-    worker.left = worker.forgotten = false;
-    worker.clock = std::max(worker.clock, settled_);
-  }
+  const auto [worker, is_known] = workers_.greet(request, greeting, settled_);
   if (!is_known) {
-    const bool is_first = known.incarnation == 0;
-    worker.left = true;  // whoever comes instead of another one begins where the slowest is
-    const std::uint32_t clock = is_first && settled_ == 0 ? 0 : min_clock();
-    worker = {.incarnation = request.incarnation, .applied = 0, .clock = clock, .is_elastic = is_elastic};
-    drop_pending(request.worker, clock);  // it does these clocks again
+    drop_pending(request.worker, worker.clock);  // it does these clocks again
     forget_pulls(request.worker);
   }
   settle();
   return {.sequence = request.sequence,
           .version = worker.clock,
-          .min_clock = min_clock(),
+          .min_clock = workers_.min_clock(settled_),
           .rows = is_known || is_restored_ ? 1u : 0u,
           .applied = worker.applied};
 }
@@ -627,7 +542,7 @@ void Shard::drop_pending(std::uint32_t worker, std::uint32_t first_clock) {
 
 // The pushes of clocks that every worker has finished take effect.
 void Shard::settle() {
-  const std::uint32_t reached = min_clock();
+  const std::uint32_t reached = workers_.min_clock(settled_);
   if (reached <= settled_) return;
   const std::uint32_t clocks = reached - std::exchange(settled_, reached);
   for (const auto& table : tables_) {
@@ -668,7 +583,7 @@ Shard::Pending Shard::sum_of(std::map<std::uint32_t, Pending>& by_worker, std::s
 }
 
 void Shard::settle(Table& table, std::uint32_t clock) {
-  const std::size_t count = contributors(table.pending[clock]);
+  const std::size_t count = workers_.contributors(table.pending[clock]);
   Pending sum = sum_of(table.pending[clock], table.spec.width);
   table.pending.erase(clock);
   table.count_pending();
@@ -684,17 +599,8 @@ void Shard::settle(Table& table, std::uint32_t clock) {
   }
 }
 
-std::vector<std::uint32_t> Shard::present_workers() const {
-  std::vector<std::uint32_t> present;
-  for (std::uint32_t i = 0; i < workers_.size(); ++i) {
-    if (workers_[i].incarnation != 0 && !workers_[i].left) present.push_back(i);
-  }
-  return present;
-}
-
 void Shard::forget(std::uint32_t worker) {
-  if (worker >= workers_.size()) return;
-  workers_[worker].left = workers_[worker].forgotten = true;
+  if (!workers_.forget(worker)) return;
   forget_pulls(worker);
   settle();
 }
@@ -705,7 +611,7 @@ std::string Shard::stats() const {
     text += of + " " + what + " " + std::to_string(value) + "\n";
   };
   line("-", "bytes", bytes());
-  line("-", "min_clock", min_clock());
+  line("-", "min_clock", workers_.min_clock(settled_));
   for (const auto& table : tables_) {
     const std::string& name = table->spec.name;
     line(name, "rows", table->rows.size());
@@ -747,19 +653,7 @@ Bytes Shard::write_head() const {
   to.put(shards_);
   to.put(job_);
   to.put(settled_);
-  to.put(static_cast<std::uint32_t>(workers_.size()));
-  for (const Worker& worker : workers_) {
-    to.put(worker.incarnation);
-    to.put(worker.applied);
-    to.put(worker.clock);
-    to.put(static_cast<std::uint8_t>((worker.left ? kLeft : 0) | (worker.forgotten ? kForgotten : 0) |
-                                     (worker.is_elastic ? kElastic : 0)));
-    to.put(static_cast<std::uint32_t>(worker.refusals.size()));
-    for (const Refusal& refusal : worker.refusals) {
-      to.put(refusal.sequence);
-      to.put_string(refusal.why);
-    }
-  }
+  workers_.write(to);
   to.put(static_cast<std::uint32_t>(tables_.size()));
   for (const auto& table : tables_) {
     write_table_spec(table->spec, to);
@@ -821,20 +715,8 @@ void Shard::read_head(ByteReader& from) {
   const auto job = from.get<std::uint64_t>();
   const bool is_own = number == number_ && shards == shards_ && job == job_ && workers_.empty();
   const auto settled = from.get<std::uint32_t>();
-  std::vector<Worker> workers(from.get_count(25));
-  for (Worker& worker : workers) {
-    worker.incarnation = from.get<std::uint64_t>();
-    worker.applied = from.get<std::uint64_t>();
-    worker.clock = from.get<std::uint32_t>();
-    const auto flags = from.get<std::uint8_t>();
-    worker.left = (flags & kLeft) != 0;
-    worker.forgotten = (flags & kForgotten) != 0;
-    worker.is_elastic = (flags & kElastic) != 0;
-    for (auto refusals = from.get_count(12); refusals > 0; --refusals) {
-      const auto sequence = from.get<std::uint64_t>();
-      worker.refusals.push_back({.sequence = sequence, .why = from.get_string()});
-    }
-  }
+  ShardWorkers workers(number_);
+  workers.read(from);
   for (auto count = from.get_count(40); count > 0; --count) {
     Table& table = *tables_[find_or_add(read_table_spec(from))];
     table.version = std::max(table.version, from.get<std::uint64_t>());

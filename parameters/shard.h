@@ -10,7 +10,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,6 +21,7 @@
 #include "core/net/frame.h"
 #include "parameters/message.h"
 #include "parameters/row_table.h"
+#include "parameters/shard_workers.h"
 #include "parameters/table_spec.h"
 #include "parameters/update_functions.h"
 
@@ -46,7 +46,7 @@ class Shard {
   // `memory`: the limit for rows and their indexes, in bytes; 0: none. `job`: the workers of another job's state are
   // not this one's. `parts`: the limits of rows in tables are for so many shards together.
   Shard(std::uint32_t number, std::uint32_t shards, std::size_t memory, std::uint64_t job = 0, std::uint32_t parts = 1)
-      : number_(number), shards_(shards), job_(job), parts_(parts), memory_(memory) {}
+      : number_(number), shards_(shards), job_(job), parts_(parts), memory_(memory), workers_(number) {}
 
   // Until lead(), another copy decides whether there is room, and which rows are evicted (PsOp::evicted).
   void follow() { follows_ = true; }
@@ -70,15 +70,12 @@ class Shard {
 
   std::uint32_t number() const { return number_; }
   std::uint32_t shards() const { return shards_; }
-  // Whether all workers of the job have come and left; never where they come and go.
-  bool is_over() const;
+  bool is_over() const { return workers_.are_over(); }
 
   // Whether the request's table has been filled, if it is to be. Throws InvalidArgument.
   bool has_values(const PsRequest& request) const;
   // Whether a request can be answered now, or has to wait until other workers have gone on. Throws InvalidArgument.
   bool is_ready(const PsRequest& request) const;
-  // The worker whose clock is the lowest; -1 if nobody's counts.
-  int slowest() const;
 
   // Of the answer's payload. Throws InvalidArgument for a table that is not open.
   std::size_t answer_bytes(const PsRequest& request) const;
@@ -95,8 +92,7 @@ class Shard {
   // The worker's connection has broken, and it has not come back: nobody waits for it any longer, and it is refused.
   void forget(std::uint32_t worker);
 
-  // Those that have come and not left.
-  std::vector<std::uint32_t> present_workers() const;
+  const ShardWorkers& workers() const { return workers_; }
 
   // Lines "<table> <metric> <value>".
   std::string stats() const;
@@ -121,20 +117,6 @@ class Shard {
   void read_state(std::span<const std::byte> part);
 
  private:
-  // A numbered request that was refused.
-  struct Refusal {
-    std::uint64_t sequence = 0;
-    std::string why;
-  };
-  struct Worker {
-    std::uint64_t incarnation = 0;
-    std::uint64_t applied = 0;  // sequence: what is numbered up to here was applied, or refused
-    std::deque<Refusal> refusals{};
-    std::uint32_t clock = 0;
-    bool left = false;
-    bool forgotten = false;
-    bool is_elastic = false;  // others may come and go
-  };
   // A synchronous table's pushes of one clock and worker.
   struct Pending {
     std::vector<std::uint64_t> keys;
@@ -165,13 +147,7 @@ class Shard {
   };
 
   Table& table_of(const PsRequest& request) const;
-  Worker& worker_of(const PsRequest& request);
-  bool is_elastic() const;
-  std::size_t contributors(const std::map<std::uint32_t, Pending>& by_worker) const;
-  std::uint32_t min_clock() const;
-  void apply_refusal(const PsRequest& request, std::span<const std::byte> why);
   void remove_evicted(const PsRequest& request, std::span<const std::byte> keys);
-  static void throw_if_refused(const Worker& worker, const PsRequest& request);
   PsAnswer hello(const PsRequest& request, std::span<const std::byte> payload);
   PsAnswer open_table(const PsRequest& request, std::span<const std::byte> payload);
   std::size_t find_or_add(TableSpec spec);
@@ -209,7 +185,7 @@ class Shard {
   bool keeps_evicted_ = false;
   bool has_evicted_ = false;
   bool is_restored_ = false;  // from a state with other workers than those who ask
-  std::vector<Worker> workers_;
+  ShardWorkers workers_;
   std::vector<std::unique_ptr<Table>> tables_;
   std::uint32_t settled_ = 0;  // the clocks below have taken effect
   // Scratch of one request, kept for the next one.

@@ -330,18 +330,18 @@ TEST_CASE("pulls wait for workers that are too far behind, and only for those") 
     }
     CHECK(shard.is_ready(fast.header(PsOp::push, table)));
     ShardCaller late(shard, 2, 3);
-    CHECK(shard.slowest() == 0);
+    CHECK(shard.workers().slowest() == 0);
     for (int i = 0; i < 6; ++i) late.advance_clock();
     CHECK(fast.may_pull(table) == (6 <= ahead));
     slow.leave();
     CHECK(fast.may_pull(table));
     fast.advance_clock();
     late.leave();
-    CHECK(shard.slowest() == 1);
+    CHECK(shard.workers().slowest() == 1);
     CHECK_FALSE(shard.is_over());
     fast.leave();
     CHECK(shard.is_over());
-    CHECK(shard.slowest() == -1);
+    CHECK(shard.workers().slowest() == -1);
   }
 }
 
@@ -731,7 +731,7 @@ TEST_CASE("malformed state is refused") {
     Shard other(0, 1, 0);
     CHECK_THROWS_AS(other.read_state(std::span(parts[0].data(), size)), Internal);
     CHECK_FALSE(other.is_over());
-    CHECK(other.slowest() == -1);  // no workers
+    CHECK(other.workers().slowest() == -1);  // no workers
   }
   for (std::size_t part = 1; part < parts.size(); ++part) {
     Shard other(0, 1, 0);
@@ -805,7 +805,7 @@ TEST_CASE("shard: workers of an elastic job come and go, and are not waited for 
   spec.average = true;
   spec.optimizer = {.rule = UpdateRule::add};
   const auto table = second.open(spec);
-  CHECK(shard.present_workers() == std::vector<std::uint32_t>{5});
+  CHECK(shard.workers().present() == std::vector<std::uint32_t>{5});
   second.push(table, {0}, {4});
   second.advance_clock();
   REQUIRE(second.may_pull(table));  // of processes 0 to 4 it knows nothing
@@ -817,7 +817,7 @@ TEST_CASE("shard: workers of an elastic job come and go, and are not waited for 
   second.push(table, {0}, {6});
   second.advance_clock();
   CHECK_FALSE(second.may_pull(table));
-  CHECK(shard.slowest() == 9);
+  CHECK(shard.workers().slowest() == 9);
   third.push(table, {0}, {2});
   third.advance_clock();
   CHECK(second.pull(table, {0}) == std::vector<float>{8});  // the mean of two
@@ -836,7 +836,7 @@ TEST_CASE("shard: workers of an elastic job come and go, and are not waited for 
   CHECK_FALSE(copy.is_over());
   ShardCaller fourth(copy, 12, 0);
   CHECK(fourth.clock() == 3);
-  CHECK(copy.present_workers() == std::vector<std::uint32_t>{12});
+  CHECK(copy.workers().present() == std::vector<std::uint32_t>{12});
 }
 
 }  // namespace

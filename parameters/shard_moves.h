@@ -1,0 +1,43 @@
+// The moves of shards between servers, where there is one copy and a server has several: tells this server's loads, on
+// server 0 decides, and says where each shard is to be. One thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/base/log.h"
+#include "core/bootstrap/store.h"
+#include "parameters/held_shard.h"
+#include "parameters/move_planner.h"
+#include "parameters/shard_places.h"
+
+namespace hvd {
+
+class ShardMoves {
+ public:
+  // The references outlive this.
+  ShardMoves(const ServerOptions& options, const Store& store, const Log& log);
+
+  // Whether this server is to have the shard now. Throws PeerLost.
+  bool is_here(int shard) const { return places_.server_of(shard) == options_.server; }
+
+  // When to call check() again; Deadline::max(): never.
+  Deadline next_check() const { return next_check_; }
+  // Begins the moves that are due, of the shards by their numbers.
+  void check(std::map<int, HeldShard>& shards, TimePoint now);
+
+ private:
+  void compare_loads(std::map<int, HeldShard>& shards, TimePoint now);
+
+  const ServerOptions& options_;
+  const Log& log_;
+  const ShardPlaces places_;
+  MovePlanner planner_;
+  std::vector<std::uint64_t> loads_;  // by shard, at the last comparison
+  Deadline next_check_ = Deadline::max();
+  Deadline next_window_;
+};
+
+}  // namespace hvd

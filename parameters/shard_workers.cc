@@ -1,0 +1,146 @@
+#include "parameters/shard_workers.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "core/base/error.h"
+
+namespace hvd {
+
+namespace {
+
+constexpr std::uint32_t kMaxWorkers = 1u << 16;
+constexpr std::uint8_t kLeft = 1, kForgotten = 2, kElastic = 4;
+constexpr std::size_t kLeastBytes = 25;  // of a worker, as it is written
+
+[[noreturn]] void throw_replaced(const PsRequest& request) {
+  throw Aborted("another process has taken the place of worker " + std::to_string(request.worker));
+}
+
+}  // namespace
+
+void ShardWorkers::Worker::throw_if_refused(const PsRequest& request) const {
+  const auto refusal = std::ranges::find(refusals, request.sequence, &Refusal::sequence);
+  if (refusal != refusals.end()) throw InvalidArgument(refusal->why);
+}
+
+ShardWorkers::Worker& ShardWorkers::of(const PsRequest& request) {
+  if (request.worker >= all_.size() || all_[request.worker].incarnation == 0) {
+    throw InvalidArgument("worker " + std::to_string(request.worker) + " is unknown to shard " +
+                          std::to_string(shard_));
+  }
+  Worker& worker = all_[request.worker];
+  if (worker.incarnation != request.incarnation) throw_replaced(request);
+  return worker;
+}
+
+ShardWorkers::Arrival ShardWorkers::greet(const PsRequest& request, const PsHello& greeting, std::uint32_t settled) {
+  const bool is_elastic = greeting.workers == 0;
+  const std::uint32_t workers = is_elastic ? kMaxWorkers : greeting.workers;
+  if (workers > kMaxWorkers || request.worker >= workers || request.incarnation == 0) {
+    throw InvalidArgument("worker " + std::to_string(request.worker) + " of " + std::to_string(greeting.workers));
+  }
+  const Worker known = request.worker < all_.size() ? all_[request.worker] : Worker{};
+  if (request.incarnation < known.incarnation) throw_replaced(request);
+  if (is_elastic) {
+    // Nobody waits for those that have not come, or are lost already.
+    if (request.worker >= all_.size()) all_.resize(request.worker + 1, Worker{.left = true});
+  } else if (request.incarnation > known.incarnation && all_.size() != workers) {
+    all_.resize(workers);
+  }
+  Worker& worker = all_[request.worker];
+  const bool is_known = request.incarnation == known.incarnation;
+  if (is_known && worker.forgotten) {  // it was busy for long, and its connection had broken meanwhile
+    worker.left = worker.forgotten = false;
+    worker.clock = std::max(worker.clock, settled);
+  }
+  if (!is_known) {
+    const bool is_first = known.incarnation == 0;
+    worker.left = true;  // whoever comes instead of another one begins where the slowest is
+    const std::uint32_t clock = is_first && settled == 0 ? 0 : min_clock(settled);
+    worker = {.incarnation = request.incarnation, .applied = 0, .clock = clock, .is_elastic = is_elastic};
+  }
+  return {.worker = worker, .is_known = is_known};
+}
+
+bool ShardWorkers::forget(std::uint32_t worker) {
+  if (worker >= all_.size()) return false;
+  all_[worker].left = all_[worker].forgotten = true;
+  return true;
+}
+
+void ShardWorkers::refuse(const PsRequest& request, std::span<const std::byte> why) {
+  if (request.worker >= all_.size()) return;
+  Worker& worker = all_[request.worker];
+  if (worker.incarnation != request.incarnation || request.sequence <= worker.applied) return;
+  worker.applied = request.sequence;
+  worker.refusals.push_back(
+      {.sequence = request.sequence, .why = {reinterpret_cast<const char*>(why.data()), why.size()}});
+  if (worker.refusals.size() > kMaxPsUnanswered) worker.refusals.pop_front();
+}
+
+std::uint32_t ShardWorkers::min_clock(std::uint32_t settled) const {
+  std::uint32_t lowest = std::numeric_limits<std::uint32_t>::max();
+  for (const Worker& worker : all_) {
+    if (!worker.left) lowest = std::min(lowest, worker.clock);
+  }
+  return lowest == std::numeric_limits<std::uint32_t>::max() ? settled : lowest;
+}
+
+int ShardWorkers::slowest() const {
+  const auto first = std::ranges::min_element(all_, {}, [](const Worker& worker) {
+    return worker.left ? std::uint64_t{1} << 32 : std::uint64_t{worker.clock};
+  });
+  return first == all_.end() || first->left ? -1 : static_cast<int>(first - all_.begin());
+}
+
+bool ShardWorkers::are_over() const {
+  return !all_.empty() && !come_and_go() && std::ranges::all_of(all_, &Worker::left);
+}
+
+bool ShardWorkers::come_and_go() const { return std::ranges::any_of(all_, &Worker::is_elastic); }
+
+std::vector<std::uint32_t> ShardWorkers::present() const {
+  std::vector<std::uint32_t> present;
+  for (std::uint32_t i = 0; i < all_.size(); ++i) {
+    if (all_[i].incarnation != 0 && !all_[i].left) present.push_back(i);
+  }
+  return present;
+}
+
+void ShardWorkers::write(ByteWriter& to) const {
+  to.put(static_cast<std::uint32_t>(all_.size()));
+  for (const Worker& worker : all_) {
+    to.put(worker.incarnation);
+    to.put(worker.applied);
+    to.put(worker.clock);
+    to.put(static_cast<std::uint8_t>((worker.left ? kLeft : 0) | (worker.forgotten ? kForgotten : 0) |
+                                     (worker.is_elastic ? kElastic : 0)));
+    to.put(static_cast<std::uint32_t>(worker.refusals.size()));
+    for (const Refusal& refusal : worker.refusals) {
+      to.put(refusal.sequence);
+      to.put_string(refusal.why);
+    }
+  }
+}
+
+void ShardWorkers::read(ByteReader& from) {
+  std::vector<Worker> workers(from.get_count(kLeastBytes));
+  for (Worker& worker : workers) {
+    worker.incarnation = from.get<std::uint64_t>();
+    worker.applied = from.get<std::uint64_t>();
+    worker.clock = from.get<std::uint32_t>();
+    const auto flags = from.get<std::uint8_t>();
+    worker.left = (flags & kLeft) != 0;
+    worker.forgotten = (flags & kForgotten) != 0;
+    worker.is_elastic = (flags & kElastic) != 0;
+    for (auto refusals = from.get_count(12); refusals > 0; --refusals) {
+      const auto sequence = from.get<std::uint64_t>();
+      worker.refusals.push_back({.sequence = sequence, .why = from.get_string()});
+    }
+  }
+  all_ = std::move(workers);
+}
+
+}  // namespace hvd
