@@ -307,7 +307,7 @@ def count_elastically(folder: Path) -> tuple[int, int, list[int]]:
     state = elastic.ObjectState(hvd.broadcast_object, hvd.rank, sizes=[])
 
     def loop(state: elastic.ObjectState) -> tuple[int, int, list[int]]:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while state.sizes[-3:] != [2, 1, 2]:
             assert time.monotonic() < deadline, state.sizes
             if state.sizes[-1:] != [hvd.size()]:
@@ -324,7 +324,7 @@ def count_elastically(folder: Path) -> tuple[int, int, list[int]]:
 
 
 def kill_when_it_comes(path: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while not path.exists() or not path.read_text():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -479,6 +479,13 @@ def test_hosts_of_a_discovery_are_nodes_by_any_of_their_names(monkeypatch):
 # Ray Train
 
 
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 200
+    while not path.exists():
+        assert time.monotonic() < deadline, path
+        time.sleep(0.05)
+
+
 def train_with_ray(config: dict[str, str]) -> None:
     """Trains two epochs; fails once, after the first."""
     from ray import train
@@ -496,6 +503,7 @@ def train_with_ray(config: dict[str, str]) -> None:
             kept = train.Checkpoint.from_directory(folder) if hvd.rank() == 0 else None
             train.report({"total": total, "begin": begin}, checkpoint=kept)
         if not checkpoint and hvd.rank() == 1:
+            wait_for(Path(config["registered"]))  # Ray asks its workers for reports now and then
             raise KeyError("no such sample")
         try:
             hvd.barrier()
@@ -508,9 +516,10 @@ def test_a_trainer_goes_on_after_a_failure_with_its_checkpoint(tmp_path):
     from ray import train
     from ray.train.v2.jax import JaxTrainer
 
+    registered = tmp_path / "sum" / "checkpoint_manager_snapshot.json"
     trainer = JaxTrainer(
         train_with_ray,
-        train_loop_config={"cause": str(tmp_path / "cause")},
+        train_loop_config={"cause": str(tmp_path / "cause"), "registered": str(registered)},
         jax_config=hvd.ray.HvdConfig(timeout_s=60),
         scaling_config=train.ScalingConfig(num_workers=2),
         run_config=train.RunConfig(
