@@ -149,14 +149,14 @@ TEST_CASE("the time in which an input is not ready does not count") {
                                       runtime.submit(allreduce_of(tensor, "late", stream.handle()));
                                   require(handle->wait_until_enqueued(deadline_after(1min)), "not in the stream");
                                   if (++enqueued == ranks) {
-                                    std::this_thread::sleep_for(2s);  // of no operation
+                                    std::this_thread::sleep_for(5s);
                                     may_write = true;
                                   }
                                   require(handle->wait(deadline_after(1min)), "not over in a minute");
                                   require(handle->completion.outcome().ok(), handle->completion.outcome().message());
                                   stream.drain();
                                 },
-                                {{"HVD_COLLECTIVE_TIMEOUT_SECONDS", "1"}}));
+                                {{"HVD_COLLECTIVE_TIMEOUT_SECONDS", "4"}}));
 }
 
 TEST_CASE("a collective that never ends is given up after the job's timeout, and the streams behind it go on") {
