@@ -1,6 +1,5 @@
 #include "ops/gpu/nccl_collectives.h"
 
-#include <array>
 #include <cstring>
 #include <numeric>
 #include <string>

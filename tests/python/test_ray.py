@@ -323,11 +323,16 @@ def count_elastically(folder: Path) -> tuple[int, int, list[int]]:
     return elastic.run_fn(loop, elastic.join_anew)(state)
 
 
-def kill_when_it_comes(path: Path) -> None:
+def wait_for(path: Path) -> None:
+    """Until the file is there, and something in it."""
     deadline = time.monotonic() + 200
     while not path.exists() or not path.read_text():
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, path
         time.sleep(0.05)
+
+
+def kill_when_it_comes(path: Path) -> None:
+    wait_for(path)
     os.kill(int(path.read_text()), signal.SIGKILL)
 
 
@@ -477,13 +482,6 @@ def test_hosts_of_a_discovery_are_nodes_by_any_of_their_names(monkeypatch):
 
 
 # Ray Train
-
-
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 200
-    while not path.exists():
-        assert time.monotonic() < deadline, path
-        time.sleep(0.05)
 
 
 def train_with_ray(config: dict[str, str]) -> None:
