@@ -6,18 +6,9 @@
 
 #include "core/base/error.h"
 
-// The GPU image of bucket.cu, for cuModuleLoadData: the unchanged file, followed by the zero that terminates PTX. Empty
-// if hvd was built without a compiler for GPUs.
-asm(".section .rodata\n"
-    ".balign 64\n"
-    "hvd_bucket_kernel_image:\n"
-    ".incbin \"" HVD_KERNEL_IMAGE
-    "\"\n"
-    ".byte 0\n"
-    ".text\n");
-
 namespace hvd::cuda {
 
+// Defined in bucket_image.cc.
 extern const char kBucketKernelImage[] __asm__("hvd_bucket_kernel_image") __attribute__((visibility("hidden")));
 
 namespace {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/dynamic_library.h"
+#include "tests/support/built.h"
 
 namespace hvd::testing {
 
@@ -17,7 +18,7 @@ void check(int result, const char* what) {
 }  // namespace
 
 FakeGpu::FakeGpu(unsigned seed, int longest_delay_us) {
-  const DynamicLibrary cuda = DynamicLibrary::open(HVD_FAKE_CUDA);
+  const DynamicLibrary cuda = DynamicLibrary::open(built::fake_cuda);
   cuda_.inject = cuda.require("fake_cuda_inject");
   cuda_.reset = cuda.require("fake_cuda_reset");
   cuda_.calls = cuda.require("fake_cuda_calls");
@@ -32,7 +33,7 @@ FakeGpu::FakeGpu(unsigned seed, int longest_delay_us) {
   driver_.free = cuda.require("cuMemFree_v2");
   driver_.create_stream = cuda.require("cuStreamCreateWithPriority");
   driver_.destroy_stream = cuda.require("cuStreamDestroy_v2");
-  const DynamicLibrary nccl = DynamicLibrary::open(HVD_FAKE_NCCL);
+  const DynamicLibrary nccl = DynamicLibrary::open(built::fake_nccl);
   nccl_.inject = nccl.require("fake_nccl_inject");
   nccl_.calls = nccl.require("fake_nccl_calls");
   nccl_.reset = nccl.require("fake_nccl_reset");
@@ -53,11 +54,11 @@ FakeGpu::~FakeGpu() {
   std::abort();
 }
 
-Environment FakeGpu::environment() { return {{"HVD_CUDA_LIB", HVD_FAKE_CUDA}, {"HVD_NCCL_LIB", HVD_FAKE_NCCL}}; }
+Environment FakeGpu::environment() { return {{"HVD_CUDA_LIB", built::fake_cuda}, {"HVD_NCCL_LIB", built::fake_nccl}}; }
 
-std::string FakeGpu::older_cuda() { return HVD_FAKE_CUDA_OLDER; }
+std::string FakeGpu::older_cuda() { return built::fake_cuda_older; }
 
-std::string FakeGpu::older_nccl() { return HVD_FAKE_NCCL_OLDER; }
+std::string FakeGpu::older_nccl() { return built::fake_nccl_older; }
 
 FakeGpu::Block::Block(const FakeGpu& gpu, int device, std::size_t bytes) : gpu_(&gpu), device_(device) {
   gpu.cuda_.use_device(device);

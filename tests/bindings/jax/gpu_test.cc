@@ -12,6 +12,7 @@
 #include "bindings/jax/ffi.h"
 #include "include/hvd.h"
 #include "tests/bindings/gpu_job.h"
+#include "tests/support/built.h"
 #include "tests/support/catch.h"
 #include "tests/support/fake_gpu.h"
 
@@ -36,7 +37,7 @@ using Handler = ffi::Error* (*)(ffi::CallFrame*);
 constexpr int kDevice = 2;
 
 Handler handler() {
-  void* const library = dlopen(HVD_JAX_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  void* const library = dlopen(built::jax, RTLD_NOW | RTLD_LOCAL);
   INFO(dlerror());
   REQUIRE(library != nullptr);
   return reinterpret_cast<Handler>(dlsym(library, "hvd_jax_collective_on_gpu"));

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "include/hvd.h"
+#include "tests/support/built.h"
 #include "tests/support/catch.h"
 #include "tests/support/fake_tensorflow/fake_tensorflow.h"
 
@@ -13,7 +14,7 @@ namespace hvd::testing {
 
 // Loads the library, once; what it says is wrong.
 inline std::string load_ops() {
-  static void* const library = dlopen(HVD_TENSORFLOW_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  static void* const library = dlopen(built::tensorflow, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return dlerror();
   return reinterpret_cast<const char* (*)()>(dlsym(library, "hvd_tensorflow_problem"))();
 }

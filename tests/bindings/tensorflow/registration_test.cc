@@ -18,7 +18,7 @@ std::string problem_with(const char* tensorflow) {
   const pid_t child = fork();
   if (child == 0) {
     dup2(ends[1], STDOUT_FILENO);
-    execl(HVD_LOADING_PROGRAM, "loading_program", HVD_TENSORFLOW_LIBRARY, tensorflow, nullptr);
+    execl(built::test_loading_program, "loading_program", built::tensorflow, tensorflow, nullptr);
     _exit(127);
   }
   close(ends[1]);
@@ -71,9 +71,9 @@ TEST_CASE("shapes are those of the inputs where they stay, and else open") {
 
 TEST_CASE("what keeps the ops from being registered is said") {
   CHECK(problem_with(nullptr) == "no TensorFlow of 2.13 or later is loaded in this process");
-  CHECK(has(problem_with(HVD_LACKING_TENSORFLOW), "this TensorFlow has no TF_"));
-  CHECK(has(problem_with(HVD_ALIEN_TENSORFLOW), "this TensorFlow was not built with libstdc++"));
-  CHECK(problem_with(HVD_FAKE_TENSORFLOW).empty());
+  CHECK(has(problem_with(built::lacking_tensorflow), "this TensorFlow has no TF_"));
+  CHECK(has(problem_with(built::alien_tensorflow), "this TensorFlow was not built with libstdc++"));
+  CHECK(problem_with(built::fake_tensorflow).empty());
 }
 
 }  // namespace hvd::testing

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "tests/support/built.h"
 #include "tests/support/catch.h"
 
 namespace hvd::testing {
@@ -38,10 +39,10 @@ TEST_CASE("MPI library: its binary interface, whatever else it exports") {
     REQUIRE(library != nullptr);
     return mpi_kind_of(library);
   };
-  CHECK(kind_of(HVD_FAKE_MPI_OPENMPI) == MpiKind::open_mpi);
-  CHECK(kind_of(HVD_FAKE_MPI_MPICH) == MpiKind::mpich);
-  CHECK(kind_of(HVD_FAKE_MPI_MPICH5) == MpiKind::mpich);
-  CHECK(kind_of(HVD_FAKE_MPI_STANDARD) == MpiKind::standard);
+  CHECK(kind_of(built::fake_mpi_openmpi) == MpiKind::open_mpi);
+  CHECK(kind_of(built::fake_mpi_mpich) == MpiKind::mpich);
+  CHECK(kind_of(built::fake_mpi_mpich5) == MpiKind::mpich);
+  CHECK(kind_of(built::fake_mpi_standard) == MpiKind::standard);
 }
 
 TEST_CASE("MPI library: one that is not there, or nobody has opened, says so") {
