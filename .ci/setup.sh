@@ -104,21 +104,22 @@ horovod=bindings/python/horovod
 fingerprint() { find "$@" -type f -not -path '*/__pycache__/*' -print0 | sort -z | xargs -0 sha256sum | sha256sum; }
 
 install_hvd() {
-  local stamp=.venv/.hvd-fingerprint log=build/python.log now
+  local stamp=.venv/.hvd-fingerprint log=build/python.log wheels=build/wheel now
   now=$(fingerprint CMakeLists.txt pyproject.toml README.md LICENSE include core ops parameters bindings launcher simulation tools third_party \
     -not -path "$horovod/*")
   [ "$(cat "$stamp" 2> /dev/null)" = "$now" ] && return
   say "building hvd and installing it into .venv (the whole output is in $log)"
   mkdir -p build
-  rm -f "$stamp"
+  rm -rf "$stamp" "$wheels"
   # With the tests' own options, so that ccache compiles what they have in common once.
   local options=()
   [[ " $groups " != *" check "* ]] || options=(--config-settings cmake.define.HVD_WARNINGS_AS_ERRORS=ON)
-  if ! pip_install "${options[@]}" --no-build-isolation --no-deps --force-reinstall -v . 2>&1 | tee "$log" |
-    grep --line-buffered -E '^ *\[[0-9]+/[0-9]+\]|error:|Successfully installed'; then
+  if ! .venv/bin/python -m pip wheel --disable-pip-version-check "${options[@]}" --no-build-isolation --no-deps -v \
+    -w "$wheels" . 2>&1 | tee "$log" | grep --line-buffered -E '^ *\[[0-9]+/[0-9]+\]|error:|Successfully built'; then
     tail -n 60 "$log" >&2
     die "building hvd failed; see $log"
   fi
+  pip_install --quiet --no-deps --force-reinstall "$wheels"/hvd-*.whl
   echo "$now" > "$stamp"
 }
 
