@@ -1,13 +1,16 @@
 """Run by every Python process of the tests at its start, since this folder is in PYTHONPATH (conftest.py). Prevents
-frameworks from importing optional packages that no test needs in them, which takes a third of the time of importing
-TensorFlow. A test or an example can still import these packages itself."""
+frameworks from importing what no test needs in them, which takes a third of the time of importing TensorFlow, and half
+of what PyTorch and its optimizers import. A test or an example can still import these packages itself."""
 
+import functools
+import importlib.machinery
+import os
 import sys
 
 IMPORTERS = {  # by package: the modules for which it looks as if it were not installed
     "jax": ("tensorflow.lite.", "keras.src.callbacks."),
     "matplotlib": ("keras.src.",),
-    "pandas": ("keras.src.", "tf_keras.src."),
+    "pandas": ("keras.src.", "tf_keras.src.", "sklearn."),
     "scipy": ("tf_keras.src.",),
     "sklearn": ("keras.src.",),
 }
@@ -31,4 +34,51 @@ def importing_module() -> str:
     return frame.f_globals.get("__name__", "") if frame is not None else ""
 
 
+# By module of PyTorch: a decorator whose functions import PyTorch's compiler at their first call, in two seconds, to
+# tell it what not to compile. An optimizer's first step is such a call.
+DECORATORS = {"torch._compile": "_disable_dynamo", "torch.optim.optimizer": "_use_grad_for_differentiable"}
+
+
+class WithoutDynamo:
+    """A finder of these modules. What they decorate does without the compiler until somebody else imports it."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name not in DECORATORS:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            decorator, is_of_optimizers = DECORATORS[name], name == "torch.optim.optimizer"
+            setattr(module, decorator, only_with_dynamo(getattr(module, decorator), is_of_optimizers))
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+def only_with_dynamo(decorator, is_of_optimizers):
+    def decorate(function=None, *arguments, **options):
+        if function is None:
+            return functools.partial(decorate, *arguments, **options)
+        decorated = decorator(function, *arguments, **options)
+
+        @functools.wraps(function)
+        def call(*args, **kwargs):
+            if "torch._dynamo" in sys.modules:
+                return decorated(*args, **kwargs)
+            if not is_of_optimizers:
+                return function(*args, **kwargs)
+            # A step, of which only differentiable optimizers record gradients.
+            with sys.modules["torch"].set_grad_enabled(args[0].defaults["differentiable"]):
+                return function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
 sys.meta_path.insert(0, Absent)
+if "TEST_REPORTS" not in os.environ:  # a job of many tests (python/conftest.py), some of which compile
+    sys.meta_path.insert(0, WithoutDynamo)
