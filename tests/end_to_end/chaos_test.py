@@ -244,7 +244,7 @@ def standing(lab):
 
 
 @pytest.mark.parametrize(
-    ("faults", "end"), [(39, Chaos.close_output), pytest.param(2000, Chaos.finish, marks=pytest.mark.long)]
+    ("faults", "end"), [(19, Chaos.close_output), pytest.param(2000, Chaos.finish, marks=pytest.mark.long)]
 )
 def test_a_job_goes_on_after_faults_of_all_kinds(standing, tmp_path, faults, end):
     seed = int(os.environ.get("CHAOS_SEED", time.time()))

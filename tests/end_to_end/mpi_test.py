@@ -107,8 +107,9 @@ def test_hvdrun_has_mpirun_start_the_processes():
     ("launcher", "ranks", "backend"),
     [
         ("mpirun", 2, "mpi-messages"),
-        ("mpirun", 4, "mpi"),
-        ("mpirun", 4, "mpi-messages"),
+        ("mpirun", 2, "mpi"),
+        pytest.param("mpirun", 4, "mpi", marks=pytest.mark.long),
+        pytest.param("mpirun", 4, "mpi-messages", marks=pytest.mark.long),
         ("mpiexec", 2, "mpi"),
         ("mpiexec", 2, "mpi-messages"),
         # MPICH waits busily, which takes its time where there are fewer CPUs.

@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from launching import run_job
 
 DEFAULT_RANKS = (1, 2, 4)
+FRAMEWORKS = ("test_tensorflow", "test_jax", "test_torch", "test_other_arrays")  # tests whose files begin so
 JOB_LIMIT_S = 1200
 TEST_LIMIT_S = 240  # of one test in a job; what TensorFlow traces takes a minute on a busy machine
 RUNS = pytest.StashKey[dict]()
@@ -114,11 +115,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if (ranks := number_of_ranks(item)) is not None:
                 item.add_marker(pytest.mark.xdist_group(name=f"np{ranks}"))
                 item.add_marker(pytest.mark.timeout(JOB_LIMIT_S + 60))  # the first runs the job of all
-                # How a framework runs an operation has nothing to do with the number of ranks, and how four ranks
-                # exchange data is tested with NumPy and in C++. What needs four is not tested on two.
-                numbers = item.get_closest_marker("ranks").args or DEFAULT_RANKS
-                is_of_framework = item.path.name.startswith(("test_tensorflow", "test_jax", "test_torch"))
-                if ranks == 4 and 2 in numbers and is_of_framework:
+                # How a framework runs an operation has nothing to do with the number of ranks, and how one and four
+                # exchange data is tested with NumPy and in C++.
+                is_of_framework = item.path.name.startswith(FRAMEWORKS)
+                if ranks != 2 and is_of_framework:
                     item.add_marker(pytest.mark.long)
         items.sort(key=lambda item: -(number_of_ranks(item) or 0))  # what takes longest begins first
     else:

@@ -48,10 +48,11 @@ def run(example: str, victim: int, grow_at: int) -> tuple[int, str]:
 # A program, the process that is killed, and the number of commits after which a new process joins.
 CASES = [
     ("torch/elastic.py", 0, 30),
-    ("jax/elastic.py", 1, 30),
+    pytest.param("jax/elastic.py", 1, 30, marks=pytest.mark.long),
     pytest.param("tensorflow/elastic.py", 1, 30, marks=pytest.mark.long),
     pytest.param("tensorflow/keras_elastic.py", 2, 30, marks=pytest.mark.long),
-    ("tensorflow/keras_elastic.py", 0, 50),  # between the last batch of an epoch and its end
+    # Between the last batch of an epoch and its end.
+    pytest.param("tensorflow/keras_elastic.py", 0, 50, marks=pytest.mark.long),
 ]
 
 

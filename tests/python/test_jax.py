@@ -132,6 +132,7 @@ def alltoall_of(each):
 
 
 @pytest.mark.ranks(2)
+@pytest.mark.parametrize("form", ["jit"], indirect=True)
 @pytest.mark.parametrize(
     ("collective", "meaning", "divisor"),
     [
@@ -157,7 +158,7 @@ def test_complex_numbers_and_their_derivatives(form, collective, meaning, diviso
     assert result.dtype == jnp.complex64
     np.testing.assert_allclose(result, meaning(list(everything))[rank], rtol=1e-6)
     gradient = form(jax.grad(lambda given: loss(collective(given), weights[rank])))(everything[rank])
-    np.testing.assert_allclose(gradient, jax.grad(total)(everything)[rank] / divisor, rtol=1e-5)
+    np.testing.assert_allclose(gradient, jax.jit(jax.grad(total))(everything)[rank] / divisor, rtol=1e-5)
 
 
 @pytest.mark.ranks(2)
@@ -521,6 +522,7 @@ def test_the_example(tmp_path):
     assert "differ from those of one process by at most" in job.output
 
 
+@pytest.mark.long
 def test_the_character_model(tmp_path):
     program = str(ROOT / "examples" / "jax" / "characters.py")
     job = run_job(2, [program, "--steps", "60", "--reference"], cwd=tmp_path)

@@ -610,6 +610,7 @@ def test_steps_with_servers_have_the_bits_of_allreduce():
 EXAMPLES = ROOT / "examples" / "parameter_server"
 
 
+@pytest.mark.long
 def test_digits_with_a_slow_worker():
     job = run_with_servers(EXAMPLES / "digits.py", "--steps", "400", "--milliseconds", "3", "--slow", "4")
     assert job.returncode == 0, job.output
@@ -633,6 +634,7 @@ def test_one_server_refuses_such_a_table():
     assert re.search(r"ValueError: .*table 'vectors' is full: .* 2000000 \(HVD_SERVER_MEMORY\)", job.output), job.output
 
 
+@pytest.mark.long
 def test_recommender():
     job = run_with_servers(EXAMPLES / "recommender.py", "--epochs", "2", "--events", "60000")
     assert job.returncode == 0, job.output

@@ -18,7 +18,7 @@ def advice(python: str, framework: str) -> str:
 
 
 @pytest.mark.ranks(2)
-@pytest.mark.parametrize("framework", ["numpy", "torch", "tensorflow", "jax"])
+@pytest.mark.parametrize("framework", ["numpy", "torch", "tensorflow", pytest.param("jax", marks=pytest.mark.long)])
 def test_the_table_is_that_of_the_page(ranks: int, framework: str):
     pytest.importorskip(framework)
     lines = supported.table(supported.FRAMEWORKS[framework]())

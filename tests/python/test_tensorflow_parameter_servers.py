@@ -335,6 +335,7 @@ def run_by_hand(command, environment, limit_s):
     return [process.returncode for process in processes], written
 
 
+@pytest.mark.long
 def test_between_graph_replication(tmp_path):
     """Asynchronous workers, as a job of hvdrun in which a server is killed; then, from their checkpoint, synchronous
     ones, as processes that are started by hand."""

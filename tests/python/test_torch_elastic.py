@@ -7,6 +7,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
 TIMEOUT = 240
 
@@ -15,6 +17,7 @@ def run(*command):
     return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=TIMEOUT)
 
 
+@pytest.mark.long
 def test_ddp_is_wrapped_anew_in_each_epoch():
     options = ("-np", 3, "--min-np", 2, "--cooldown-range", "60,60")
     done = run("hvdrun", *options, sys.executable, PROGRAMS / "elastic_ddp.py")

@@ -22,9 +22,10 @@ PAGES = {
     "lightning": ("lightning.md", {"torchrun": ["pytorch_lightning"]}, ("HvdStrategy", "DDPStrategy")),
     "huggingface": ("huggingface.md", {"python": ["starts"]}, ("Accelerate", "Trainer")),
 }
-# Importing a tool takes seconds. Each launcher starts one of them, and the tools that start ranks themselves do.
-ONCE = [("lightning", "hvdrun"), ("huggingface", "torchrun"), ("lightning", "python"), ("huggingface", "python")]
-AGAIN = [pytest.param(*pair, marks=pytest.mark.long) for pair in [("lightning", "torchrun"), ("huggingface", "hvdrun")]]
+# Importing a tool takes seconds: each is started once.
+ONCE = [("lightning", "hvdrun"), ("huggingface", "torchrun")]
+ALL = [(tool, launcher) for tool in PAGES for launcher in BY]
+AGAIN = [pytest.param(*pair, marks=pytest.mark.long) for pair in ALL if pair not in ONCE]
 
 
 @pytest.mark.parametrize(("tool", "launcher"), [*ONCE, *AGAIN])
