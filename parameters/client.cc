@@ -206,10 +206,11 @@ class ParameterClient::State {
   CallReference ask_all(PsOp op, int table, const Bytes& payload) EXCLUDES(mutex);
   CallReference submit_to_all(PsOp op, int table, const Bytes& payload) REQUIRES(mutex);
   void wait_for(const CallReference& call, Deadline deadline, const char* what) EXCLUDES(mutex);
-  std::vector<std::uint32_t> missing_in_cache(const Message& pull) REQUIRES(mutex);
-  void deal(Message prototype, std::span<const std::uint64_t> keys) REQUIRES(mutex);
-  void deal_places(const Message& prototype, std::span<const std::uint32_t> places) REQUIRES(mutex);
-  void submit_range(Message&& prototype, std::uint32_t shard, std::uint32_t first, std::uint32_t count) REQUIRES(mutex);
+  std::vector<std::uint32_t> missing_in_cache(const ShardMessage& pull) REQUIRES(mutex);
+  void deal(ShardMessage prototype, std::span<const std::uint64_t> keys) REQUIRES(mutex);
+  void deal_places(const ShardMessage& prototype, std::span<const std::uint32_t> places) REQUIRES(mutex);
+  void submit_range(ShardMessage&& prototype, std::uint32_t shard, std::uint32_t first, std::uint32_t count)
+      REQUIRES(mutex);
   std::uint32_t rows_per_message(const TableSpec& spec, PsOp op) const;
 };
 
@@ -260,7 +261,7 @@ std::uint32_t ParameterClient::State::rows_per_message(const TableSpec& spec, Ps
   return static_cast<std::uint32_t>(std::clamp<std::size_t>(rows, 1, kMaxPsRows));
 }
 
-void ParameterClient::State::submit_range(Message&& prototype, std::uint32_t shard, std::uint32_t first,
+void ParameterClient::State::submit_range(ShardMessage&& prototype, std::uint32_t shard, std::uint32_t first,
                                           std::uint32_t count) {
   const std::uint32_t at_most = rows_per_message(spec_of(prototype.table), prototype.request.op);
   if (count <= at_most && count > 0) {
@@ -269,7 +270,7 @@ void ParameterClient::State::submit_range(Message&& prototype, std::uint32_t sha
     return links[shard]->submit(std::move(prototype), clock);
   }
   for (std::uint32_t done = 0; done < count;) {
-    Message message = prototype;
+    ShardMessage message = prototype;
     message.first = first + done;
     message.request.rows = std::min(count - done, at_most);
     done += message.request.rows;
@@ -278,7 +279,7 @@ void ParameterClient::State::submit_range(Message&& prototype, std::uint32_t sha
 }
 
 // To each shard its rows: as they lie in memory where that is all of them or a range, else one by one.
-void ParameterClient::State::deal(Message prototype, std::span<const std::uint64_t> keys) {
+void ParameterClient::State::deal(ShardMessage prototype, std::span<const std::uint64_t> keys) {
   const TableSpec& spec = spec_of(prototype.table);
   const auto count = static_cast<std::uint32_t>(keys.size());
   if (shards() == 1) return submit_range(std::move(prototype), 0, 0, count);
@@ -287,7 +288,7 @@ void ParameterClient::State::deal(Message prototype, std::span<const std::uint64
       const std::uint32_t shard = shard_of(spec, first, shards());
       std::uint32_t end = first + 1;
       while (end < count && shard_of(spec, end, shards()) == shard) ++end;
-      submit_range(Message(prototype), shard, first, end - first);
+      submit_range(ShardMessage(prototype), shard, first, end - first);
       first = end;
     }
     return;
@@ -298,7 +299,7 @@ void ParameterClient::State::deal(Message prototype, std::span<const std::uint64
 }
 
 // Of a call's rows those at these places.
-void ParameterClient::State::deal_places(const Message& prototype, std::span<const std::uint32_t> places) {
+void ParameterClient::State::deal_places(const ShardMessage& prototype, std::span<const std::uint32_t> places) {
   const TableSpec& spec = spec_of(prototype.table);
   std::vector<std::vector<std::uint32_t>> by_shard(shards());
   for (const std::uint32_t place : places) {
@@ -308,7 +309,7 @@ void ParameterClient::State::deal_places(const Message& prototype, std::span<con
   for (std::uint32_t shard = 0; shard < shards(); ++shard) {
     const auto& own = by_shard[shard];
     for (std::size_t first = 0; first < own.size(); first += at_most) {
-      Message message = prototype;
+      ShardMessage message = prototype;
       const std::size_t end = std::min(own.size(), first + at_most);
       message.places.assign(own.begin() + static_cast<std::ptrdiff_t>(first),
                             own.begin() + static_cast<std::ptrdiff_t>(end));
@@ -319,7 +320,7 @@ void ParameterClient::State::deal_places(const Message& prototype, std::span<con
 }
 
 // The places of a pull's rows that the cache does not have; the others are copied.
-std::vector<std::uint32_t> ParameterClient::State::missing_in_cache(const Message& pull) {
+std::vector<std::uint32_t> ParameterClient::State::missing_in_cache(const ShardMessage& pull) {
   const std::size_t width = spec_of(pull.table).width;
   std::vector<std::uint32_t> missing;
   for (std::uint32_t i = 0; i < pull.rows.keys.size(); ++i) {
@@ -346,7 +347,7 @@ ParameterClient::CallReference ParameterClient::State::start(int table, PsOp op,
     }
   }
   auto call = std::make_shared<Call>();
-  Message prototype{.request = {.op = op}, .table = table, .call = call, .rows = rows};
+  ShardMessage prototype{.request = {.op = op}, .table = table, .call = call, .rows = rows};
   if (op == PsOp::push || op == PsOp::fill) prototype.rows.rows = nullptr;
   if (rows.is_whole) {
     if (rows.values <= (spec.rows - 1) * spec.width || rows.values > spec.rows * spec.width) {

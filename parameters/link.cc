@@ -107,7 +107,7 @@ void Link::forget_tables(std::size_t count) {
 }
 
 void Link::close(const Status& reason) {
-  for (const Message& message : messages_) finish(message, reason, 0);
+  for (const ShardMessage& message : messages_) finish(message, reason, 0);
   messages_.clear();
   sent_ = 0;
   pipe_.reset();
@@ -116,7 +116,7 @@ void Link::close(const Status& reason) {
 
 // ---- Requests
 
-void Link::submit(Message&& message, std::uint32_t clock) {
+void Link::submit(ShardMessage&& message, std::uint32_t clock) {
   message.request.worker = static_cast<std::uint32_t>(worker_.options.worker);
   message.request.incarnation = worker_.incarnation;
   message.request.shard = static_cast<std::uint32_t>(shard_);
@@ -139,7 +139,7 @@ void Link::progress() {
 }
 
 // False: there is no room yet.
-bool Link::send(const Message& message) {
+bool Link::send(const ShardMessage& message) {
   const std::size_t bytes = payload_bytes(message);
   std::byte* const to = pipe_->room(ps_frame_bytes(bytes));
   if (to == nullptr) return false;
@@ -154,18 +154,18 @@ bool Link::send(const Message& message) {
   return true;
 }
 
-std::size_t Link::payload_bytes(const Message& message) const {
+std::size_t Link::payload_bytes(const ShardMessage& message) const {
   if (!message.has_rows()) return message.payload.size();
   const std::size_t gradients = message.has_gradients() ? width_of(message) * sizeof(float) : 0;
   return message.request.rows * (sizeof(std::uint64_t) + gradients);
 }
 
-void Link::write_payload(const Message& message, std::byte* to) const {
+void Link::write_payload(const ShardMessage& message, std::byte* to) const {
   if (message.has_rows()) return write_rows(message, to);
   if (!message.payload.empty()) std::memcpy(to, message.payload.data(), message.payload.size());
 }
 
-void Link::write_rows(const Message& message, std::byte* to) const {
+void Link::write_rows(const ShardMessage& message, std::byte* to) const {
   const RowsCall& rows = message.rows;
   const std::size_t count = message.request.rows, width = width_of(message);
   const std::size_t row_bytes = width * sizeof(float);
@@ -209,7 +209,7 @@ void Link::take(const PsAnswer& answer, std::span<const std::byte> payload) {
   if (sent_ == 0 || messages_.front().request.sequence != answer.sequence) {
     throw Internal(name() + " has answered what was not asked");
   }
-  const Message& message = messages_.front();
+  const ShardMessage& message = messages_.front();
   const std::string_view text(reinterpret_cast<const char*>(payload.data()), payload.size());
   if (answer.status != 0) {
     finish(message, Status(static_cast<StatusCode>(answer.status), std::string(text)), 0);
@@ -226,7 +226,7 @@ void Link::take(const PsAnswer& answer, std::span<const std::byte> payload) {
   --sent_;
 }
 
-void Link::copy_rows(const Message& message, std::span<const std::byte> payload) const {
+void Link::copy_rows(const ShardMessage& message, std::span<const std::byte> payload) const {
   const std::size_t count = message.request.rows, width = width_of(message);
   if (payload.size() != count * width * sizeof(float)) {
     throw Internal(name() + " has answered with rows of another size");
@@ -242,14 +242,14 @@ void Link::copy_rows(const Message& message, std::span<const std::byte> payload)
   }
 }
 
-void Link::cache_rows(const Message& message, std::span<const std::byte> payload) const {
+void Link::cache_rows(const ShardMessage& message, std::span<const std::byte> payload) const {
   const auto* const rows = reinterpret_cast<const float*>(payload.data());  // payloads are aligned
   for (std::size_t i = 0; i < message.request.rows; ++i) {
     message.cache->keep(message.key(i), message.request.clock, rows + i * width_of(message));
   }
 }
 
-void Link::finish(const Message& message, Status status, std::uint64_t version) {
+void Link::finish(const ShardMessage& message, Status status, std::uint64_t version) {
   if (message.cache != nullptr && message.has_gradients()) {
     for (std::size_t i = 0; i < message.request.rows; ++i) message.cache->end_push(message.key(i));
   }

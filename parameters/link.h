@@ -40,7 +40,7 @@ class ParameterClient::Call {
 };
 
 // What is sent to one shard: rows of a call, or a payload of another kind.
-struct Message {
+struct ShardMessage {
   PsRequest request;
   int table = -1;
   ParameterClient::CallReference call;  // null: nobody waits for it
@@ -70,7 +70,7 @@ class Link {
   std::uint32_t first_clock() const { return first_clock_; }
 
   // To be sent by progress(), in order. `clock`: this worker's.
-  void submit(Message&& message, std::uint32_t clock);
+  void submit(ShardMessage&& message, std::uint32_t clock);
   // Sends what fits and takes the answers that have arrived. Throws as connect().
   void progress();
   bool is_idle() const { return messages_.empty(); }
@@ -92,16 +92,18 @@ class Link {
   void begin_connecting();
   void adopt(ServerAttempt& attempt);
   void put_off(const Error& cause);
-  bool send(const Message& message);
-  std::size_t payload_bytes(const Message& message) const;
-  void write_payload(const Message& message, std::byte* to) const;
-  void write_rows(const Message& message, std::byte* to) const;
+  bool send(const ShardMessage& message);
+  std::size_t payload_bytes(const ShardMessage& message) const;
+  void write_payload(const ShardMessage& message, std::byte* to) const;
+  void write_rows(const ShardMessage& message, std::byte* to) const;
   void take_answers();
   void take(const PsAnswer& answer, std::span<const std::byte> payload);
-  void copy_rows(const Message& message, std::span<const std::byte> payload) const;
-  void cache_rows(const Message& message, std::span<const std::byte> payload) const;
-  void finish(const Message& message, Status status, std::uint64_t version);
-  std::size_t width_of(const Message& message) const { return tables_[static_cast<std::size_t>(message.table)].width; }
+  void copy_rows(const ShardMessage& message, std::span<const std::byte> payload) const;
+  void cache_rows(const ShardMessage& message, std::span<const std::byte> payload) const;
+  void finish(const ShardMessage& message, Status status, std::uint64_t version);
+  std::size_t width_of(const ShardMessage& message) const {
+    return tables_[static_cast<std::size_t>(message.table)].width;
+  }
 
   const WorkerIdentity& worker_;
   const int shard_;
@@ -118,7 +120,7 @@ class Link {
   std::uint32_t first_clock_ = 0;
 
   std::vector<std::uint16_t> table_numbers_;  // at the server, of the tables that are open there
-  std::deque<Message> messages_;              // that have no answer, in order
+  std::deque<ShardMessage> messages_;         // that have no answer, in order
   std::size_t sent_ = 0;                      // of them, the first ones
   std::uint64_t last_sequence_ = 0;
   bool has_changed_ = false;  // a request that changes rows was applied
