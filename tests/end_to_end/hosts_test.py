@@ -15,7 +15,7 @@ import time
 import pytest
 from standing_lab import StandingLab, descendants, resident_mb, stat_of, words_of
 
-from timeouts import at_most
+from timeouts import at_most, wait_until
 
 HERE = pathlib.Path(__file__).parent
 SLURM, SSHD = HERE.parent / "support/slurm.sh", HERE.parent / "support/sshd.sh"
@@ -83,13 +83,6 @@ def hvdrun_below(pid):
         if words_of(child)[:1] and words_of(child)[0].endswith("hvdrun"):
             return child
     return None
-
-
-def wait_until(condition, seconds=10):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 def shell(line):

@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from timeouts import at_most
+from timeouts import at_most, wait_until
 
 pytestmark = pytest.mark.quick
 
@@ -85,13 +85,6 @@ def state_of(pid):
 
 def is_alive(pid):
     return state_of(pid) not in "ZX"
-
-
-def wait_until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 # --- places and variables ---

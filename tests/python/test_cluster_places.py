@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ import hvd
 from hvd import elastic
 from hvd.cluster import Place, PlaceAddress, PlacesJob
 from hvd.exceptions import HorovodInternalError, RankFailedError
+from timeouts import wait_until
 
 TIME_LIMIT_S = 60
 
@@ -95,13 +95,6 @@ os.write(1, f"{place._agent.pid} {place._folder.path} {used.path} {user.pid}".en
 os.kill(user.pid, signal.SIGSTOP)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIME_LIMIT_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def runs(pid: str) -> bool:

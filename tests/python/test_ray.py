@@ -30,6 +30,7 @@ from horovod.ray.utils import detect_nics, map_blocking, nics_to_env_var
 from hvd.exceptions import HorovodInternalError, InitError, RankFailedError
 from hvd.ray import log, placement, rendezvous_store
 from launching import ROOT
+from timeouts import wait_until
 
 for pickling in (cloudpickle, ray.cloudpickle):  # hvdrun's ranks, and actors
     pickling.register_pickle_by_value(sys.modules[__name__])
@@ -325,10 +326,7 @@ def count_elastically(folder: Path) -> tuple[int, int, list[int]]:
 
 def wait_for(path: Path) -> None:
     """Until the file is there, and something in it."""
-    deadline = time.monotonic() + 200
-    while not path.exists() or not path.read_text():
-        assert time.monotonic() < deadline, path
-        time.sleep(0.05)
+    wait_until(lambda: path.exists() and path.read_text(), limit_s=200)
 
 
 def kill_when_it_comes(path: Path) -> None:

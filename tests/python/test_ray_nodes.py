@@ -16,6 +16,7 @@ import ray.cloudpickle
 import hvd
 from hvd import elastic
 from hvd.ray import RayExecutor
+from timeouts import wait_until
 
 for pickling in (cloudpickle, ray.cloudpickle):  # hvdrun's ranks, and actors
     pickling.register_pickle_by_value(sys.modules[__name__])
@@ -67,23 +68,16 @@ def count(folder: Path) -> list[int]:
     return elastic.run_fn(loop, elastic.join_anew)(state)
 
 
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_a_node_is_lost_and_another_one_comes(cluster, tmp_path):
     executor = RayExecutor(min_workers=2, max_workers=4)
     executor.start()
     found: list[list[int]] = []
     running = threading.Thread(target=lambda: found.extend(executor.run(count, [tmp_path])), daemon=True)
     running.start()
-    wait_for(tmp_path / "size.4")
+    wait_until((tmp_path / "size.4").exists)
     (tmp_path / "size.2").unlink(missing_ok=True)
     cluster.remove_node(cluster.second)
-    wait_for(tmp_path / "size.2")
+    wait_until((tmp_path / "size.2").exists)
     cluster.add_node(num_cpus=2)
     running.join(120)
     executor.shutdown()

@@ -14,6 +14,7 @@ import pytest
 
 import hvd
 from hvd.exceptions import RankFailedError
+from timeouts import wait_until
 
 
 def place(offset: int, *, scale: int = 1) -> tuple[int, int, str]:
@@ -177,13 +178,6 @@ def test_a_caller_that_ends_ends_its_ranks(tmp_path, end):
     else:  # hvdrun notices that its output has no reader any more
         wait_until(lambda: not any(Path("/proc", file.read_text()).exists() for file in files))
     assert not any(Path("/proc", file.read_text()).exists() for file in files)
-
-
-def wait_until(holds, limit_s: float = 30) -> None:
-    end = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_nothing_is_left_behind_and_nobody_else_may_look(tmp_path, monkeypatch):

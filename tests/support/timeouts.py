@@ -6,6 +6,8 @@ they are written (TEST_EXACT_TIMES=1).
 """
 
 import os
+import time
+from collections.abc import Callable
 
 EXACT = os.environ.get("TEST_EXACT_TIMES") == "1"
 SLACK_S = 20
@@ -13,3 +15,11 @@ SLACK_S = 20
 
 def at_most(seconds: float) -> float:
     return seconds if EXACT else seconds + SLACK_S
+
+
+def wait_until(holds: Callable[[], object], limit_s: float = 60) -> None:
+    """Returns once the condition holds. The limit only tells what never happens from what takes long."""
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, f"waited for {limit_s} s in vain"
+        time.sleep(0.02)
