@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import runpy
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import pytest
 # For what test files import, and the programs that they start.
 SUPPORT = str(pathlib.Path(__file__).parent / "support")
 sys.path.insert(0, SUPPORT)
+if SUPPORT not in os.environ.get("PYTHONPATH", "").split(os.pathsep):  # else Python has run it at this process's start
+    runpy.run_path(f"{SUPPORT}/sitecustomize.py")
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [SUPPORT, os.environ.get("PYTHONPATH")]))
 
 # Programs that tests start share few CPUs; with a thread for each CPU in every rank they spin for one another.

@@ -3,6 +3,7 @@ frameworks from importing what no test needs in them, which takes a third of the
 of what PyTorch and its optimizers import. A test or an example can still import these packages itself."""
 
 import functools
+import importlib
 import importlib.machinery
 import os
 import sys
@@ -32,6 +33,17 @@ def importing_module() -> str:
     while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
         frame = frame.f_back
     return frame.f_globals.get("__name__", "") if frame is not None else ""
+
+
+class TritonFirst:
+    """A finder that has Triton, which PyTorch from PyPI brings along and its compiler imports, be imported before
+    TensorFlow: the two have an LLVM each, and the process crashes where Triton's is loaded second."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "tensorflow" and importlib.machinery.PathFinder.find_spec("triton"):
+            importlib.import_module("triton")
+        return None
 
 
 # By module of PyTorch: a decorator whose functions import PyTorch's compiler at their first call, in two seconds, to
@@ -79,6 +91,6 @@ def only_with_dynamo(decorator, is_of_optimizers):
     return decorate
 
 
-sys.meta_path.insert(0, Absent)
+sys.meta_path[:0] = [Absent, TritonFirst]
 if "TEST_REPORTS" not in os.environ:  # a job of many tests (python/conftest.py), some of which compile
     sys.meta_path.insert(0, WithoutDynamo)
