@@ -107,7 +107,7 @@ install_hvd() {
   local stamp=.venv/.hvd-fingerprint log=build/python.log wheels=build/wheel now
   now=$(fingerprint CMakeLists.txt pyproject.toml README.md LICENSE include core ops parameters bindings launcher simulation tools third_party \
     -not -path "$horovod/*")
-  [ "$(cat "$stamp" 2> /dev/null)" = "$now" ] && return
+  [ "$(cat "$stamp" 2> /dev/null)" = "$now" ] && compgen -G "$wheels/hvd-*.whl" > /dev/null && return
   say "building hvd and installing it into .venv (the whole output is in $log)"
   mkdir -p build
   rm -rf "$stamp" "$wheels"
