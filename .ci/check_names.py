@@ -28,21 +28,19 @@ def names_in(path: pathlib.Path) -> set[str]:
     statement = ""
     for character in text:
         if character == "{":
-            scope = scope_of(statement.strip())
-            if scope is not None and None not in scopes and not NAMESPACE.search(statement.strip()):
-                names.add("::".join([*filter(None, scopes), scope]))
-            scopes.append(scope)
+            head = statement.strip()
+            namespace = NAMESPACE.search(head)
+            scopes.append((namespace.group(1) or None) if namespace else class_of(head))
+            if not namespace and None not in scopes:
+                names.add("::".join(filter(None, scopes)))
         elif character == "}" and scopes:
             scopes.pop()
         statement = "" if character in "{};" else statement + character
     return names
 
 
-def scope_of(head: str) -> str | None:
-    """What a brace after `head` opens."""
-    namespace = NAMESPACE.search(head)
-    if namespace:
-        return namespace.group(1) or None
+def class_of(head: str) -> str | None:
+    """The class whose definition a brace after `head` opens."""
     name = NESTED_ELSEWHERE.search(head) or CLASS.search(head)
     return name.group(1) if name else None
 
