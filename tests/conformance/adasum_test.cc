@@ -71,9 +71,10 @@ void require_close(const Tensor& result, Vectors inputs, double scale) {
   const auto expected = adasum_reference(inputs);
   const auto values = result.values();
   for (std::size_t i = 0; i < expected.size(); ++i) {
-    require(tolerance.allows(values[i], expected[i]),
-            std::string("adasum of ") + std::to_string(result.elements) + " " + dtype_name(result.dtype) + " at " +
-                std::to_string(i) + ": got " + std::to_string(values[i]) + ", wanted " + std::to_string(expected[i]));
+    require(tolerance.allows(values[i], expected[i]), [&] {
+      return "adasum of " + std::to_string(result.elements) + " " + dtype_name(result.dtype) + " at " +
+             std::to_string(i) + ": got " + std::to_string(values[i]) + ", wanted " + std::to_string(expected[i]);
+    });
   }
 }
 

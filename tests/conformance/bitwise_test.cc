@@ -1,13 +1,13 @@
 // Sums through the whole stack: each rank submits the same tensors in an order and at times of its own, the engine
 // fuses what comes together, threads are held up anywhere. All runs on all ranks of a topology must give the same bits.
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <random>
 #include <thread>
 
 #include "tests/support/catch.h"
 #include "tests/support/jitter.h"
+#include "tests/support/random_bits.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/sanitized.h"
 
@@ -23,10 +23,12 @@ using Tensors = std::vector<std::vector<float>>;
 Tensors inputs_of(int rank) {
   Tensors tensors;
   for (std::size_t t = 0; t < kBitwiseSizes.size(); ++t) {
-    std::mt19937 random(static_cast<unsigned>(rank) * 100 + static_cast<unsigned>(t));
-    std::normal_distribution<float> mantissa;
-    tensors.emplace_back(static_cast<std::size_t>(kBitwiseSizes[t]));
-    for (float& value : tensors.back()) value = std::ldexp(mantissa(random), static_cast<int>(random() % 13) - 6);
+    std::vector<float>& tensor = tensors.emplace_back(static_cast<std::size_t>(kBitwiseSizes[t]));
+    const std::uint64_t first = (static_cast<std::uint64_t>(rank) * 100 + t) << 32;
+    for (std::size_t i = 0; i < tensor.size(); ++i) {
+      const std::uint64_t bits = random_bits(first + i);
+      tensor[i] = (static_cast<float>(bits >> 40) * 0x1p-23f - 1) * static_cast<float>(1 << bits % 13) * 0x1p-6f;
+    }
   }
   return tensors;
 }

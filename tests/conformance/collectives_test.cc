@@ -65,22 +65,46 @@ Buffer filled(int rank, DType dtype, Shape shape, ReduceOp op = ReduceOp::sum) {
   return buffer;
 }
 
-std::vector<double> values_of_all(int size, std::int64_t i, DType dtype, ReduceOp op) {
-  std::vector<double> values;
-  for (int rank = 0; rank < size; ++rank) values.push_back(value_of(rank, i, dtype, op));
-  return values;
-}
-
-void expect(double got, double wanted, const std::string& what, std::int64_t i) {
-  if (got != wanted) {
-    require(false,
-            what + " at " + std::to_string(i) + ": got " + std::to_string(got) + ", wanted " + std::to_string(wanted));
+// All ranks' values of one element after the other, in the same memory.
+class ValuesOfAll {
+ public:
+  ValuesOfAll(int size, DType dtype, ReduceOp op) : dtype_(dtype), op_(op), values_(static_cast<std::size_t>(size)) {}
+  const std::vector<double>& at(std::int64_t i) {
+    for (std::size_t rank = 0; rank < values_.size(); ++rank) {
+      values_[rank] = value_of(static_cast<int>(rank), i, dtype_, op_);
+    }
+    return values_;
   }
+
+ private:
+  const DType dtype_;
+  const ReduceOp op_;
+  std::vector<double> values_;
+};
+
+// What was done to which tensor, for a check that fails.
+struct Label {
+  const char* collective;
+  DType dtype;
+  ReduceOp op;
+  std::int64_t elements;
+};
+
+void expect(double got, double wanted, const Label& label, std::int64_t i) {
+  require(got == wanted, [&] {
+    return std::string(label.collective) + " of " + std::to_string(label.elements) + " " + dtype_name(label.dtype) +
+           " with " + reduce_op_name(label.op) + " at " + std::to_string(i) + ": got " + std::to_string(got) +
+           ", wanted " + std::to_string(wanted);
+  });
 }
 
-std::string label(const char* collective, DType dtype, ReduceOp op, std::int64_t elements) {
-  return std::string(collective) + " of " + std::to_string(elements) + " " + dtype_name(dtype) + " with " +
-         reduce_op_name(op);
+// All of filled()'s elements, summed over the ranks.
+void expect_sums(const Buffer& buffer, int size, const char* collective) {
+  ValuesOfAll given(size, buffer.dtype, ReduceOp::sum);
+  for (std::int64_t i = 0; i < buffer.elements(); ++i) {
+    expect(buffer.get(i), reduce_elements(buffer.dtype, ReduceOp::sum, given.at(i), 1.0, 1.0),
+           {collective, buffer.dtype, ReduceOp::sum, buffer.elements()}, i);
+  }
 }
 
 std::vector<ReduceOp> ops_for(DType dtype) {
@@ -105,9 +129,10 @@ void check_allreduce(Runtime& runtime, DType dtype, ReduceOp op, std::int64_t el
   call.outputs = {in_place ? input.view() : output.view()};
   perform(runtime, call);
   const Buffer& result = in_place ? input : output;
+  ValuesOfAll given(t.size, dtype, op);
   for (std::int64_t i = 0; i < elements; ++i) {
-    expect(result.get(i), reduce_elements(dtype, op, values_of_all(t.size, i, dtype, op), prescale, postscale),
-           label("allreduce", dtype, op, elements), i);
+    expect(result.get(i), reduce_elements(dtype, op, given.at(i), prescale, postscale),
+           {"allreduce", dtype, op, elements}, i);
   }
 }
 
@@ -121,10 +146,10 @@ void check_reducescatter(Runtime& runtime, DType dtype, ReduceOp op, std::int64_
   const std::int64_t mine = rows / t.size + (t.rank < rows % t.size ? 1 : 0);
   const std::int64_t first = t.rank * (rows / t.size) + std::min<std::int64_t>(t.rank, rows % t.size);
   require(output.shape == Shape{mine, 3}, "reducescatter gave shape " + to_string(output.shape));
+  ValuesOfAll given(t.size, dtype, op);
   for (std::int64_t i = 0; i < mine * 3; ++i) {
     expect(get_element(dtype, static_cast<const std::byte*>(output.data()), i),
-           reduce_elements(dtype, op, values_of_all(t.size, first * 3 + i, dtype, op), 1.0, 1.0),
-           label("reducescatter", dtype, op, rows * 3), i);
+           reduce_elements(dtype, op, given.at(first * 3 + i), 1.0, 1.0), {"reducescatter", dtype, op, rows * 3}, i);
   }
 }
 
@@ -141,7 +166,7 @@ void check_allgather(Runtime& runtime, DType dtype, std::int64_t base) {
   for (int rank = 0; rank < t.size; ++rank) {
     for (std::int64_t i = 0; i < rows_of(rank) * 2; ++i, ++at) {
       expect(get_element(dtype, static_cast<const std::byte*>(output.data()), at),
-             value_of(rank, i, dtype, ReduceOp::sum), label("allgather", dtype, ReduceOp::sum, base), at);
+             value_of(rank, i, dtype, ReduceOp::sum), {"allgather", dtype, ReduceOp::sum, base}, at);
     }
   }
   require(output.shape == Shape{at / 2, 2}, "allgather gave shape " + to_string(output.shape));
@@ -159,8 +184,7 @@ void check_broadcast(Runtime& runtime, DType dtype, std::int64_t elements) {
   call.inputs = call.outputs = {buffer.view()};
   perform(runtime, call);
   for (std::int64_t i = 0; i < elements; ++i) {
-    expect(buffer.get(i), value_of(root, i, dtype, ReduceOp::sum), label("broadcast", dtype, ReduceOp::sum, elements),
-           i);
+    expect(buffer.get(i), value_of(root, i, dtype, ReduceOp::sum), {"broadcast", dtype, ReduceOp::sum, elements}, i);
   }
 }
 
@@ -186,7 +210,7 @@ void check_alltoall(Runtime& runtime, DType dtype, std::int64_t scale) {
     for (int d = 0; d < t.rank; ++d) offset += rows(s, d);
     for (std::int64_t i = 0; i < rows(s, t.rank); ++i, ++at) {
       expect(get_element(dtype, static_cast<const std::byte*>(operation.memory.outputs.at(0).data()), at),
-             value_of(s, offset + i, dtype, ReduceOp::sum), label("alltoall", dtype, ReduceOp::sum, total), at);
+             value_of(s, offset + i, dtype, ReduceOp::sum), {"alltoall", dtype, ReduceOp::sum, total}, at);
     }
   }
 }
@@ -242,14 +266,7 @@ TEST_CASE("a hundred tensors at once are fused and come out as if each were alon
         handles.push_back(runtime.submit(call));
       }
       for (CallerReference& handle : handles) finish(handle);
-      for (const Buffer& buffer : buffers) {
-        for (std::int64_t i = 0; i < buffer.elements(); ++i) {
-          expect(
-              buffer.get(i),
-              reduce_elements(buffer.dtype, ReduceOp::sum, values_of_all(t.size, i, buffer.dtype, ReduceOp::sum), 1, 1),
-              "fused", i);
-        }
-      }
+      for (const Buffer& buffer : buffers) expect_sums(buffer, t.size, "fused allreduce");
     }
   }));
 }
@@ -263,14 +280,8 @@ TEST_CASE("a group is reduced as one, whatever its dtypes") {
     CallArguments call{.name = "group"};
     call.inputs = call.outputs = {a.view(), b.view(), c.view()};
     perform(runtime, call);
-    for (std::int64_t i = 0; i < 5; ++i) {
-      expect(a.get(i), reduce_elements(a.dtype, ReduceOp::sum, values_of_all(t.size, i, a.dtype, ReduceOp::sum), 1, 1),
-             "a", i);
-    }
-    for (std::int64_t i = 0; i < 4; ++i) {
-      expect(b.get(i), reduce_elements(b.dtype, ReduceOp::sum, values_of_all(t.size, i, b.dtype, ReduceOp::sum), 1, 1),
-             "b", i);
-    }
+    expect_sums(a, t.size, "grouped allreduce");
+    expect_sums(b, t.size, "grouped allreduce");
   }));
 }
 

@@ -106,10 +106,6 @@ void run_ranks(const RunOptions& options, const std::function<void(Runtime&)>& b
   if (!all.empty()) throw std::runtime_error(all);
 }
 
-void require(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
-}
-
 void perform(Runtime& runtime, const Call& call) {
   const Status status = outcome(runtime, call);
   if (!status.ok()) throw Error(status);

@@ -11,6 +11,7 @@
 #include "core/config.h"
 #include "core/runtime/runtime.h"
 #include "tests/support/call_arguments.h"
+#include "tests/support/require.h"
 
 namespace hvd::testing {
 
@@ -38,9 +39,6 @@ struct RunOptions {
 // Runs `body` on every rank and waits for all. The first exception that is not an echo of another rank's death is
 // thrown again, with its rank in the text.
 void run_ranks(const RunOptions& options, const std::function<void(Runtime&)>& body);
-
-// Throws std::runtime_error(what) unless condition.
-void require(bool condition, const std::string& what);
 
 // Submits and waits; throws the operation's Error. Ten minutes at most.
 void perform(Runtime& runtime, const Call& call);

@@ -53,8 +53,9 @@ class Step {
     const int size = runtime_.topology().size;
     const float sum = static_cast<float>(size * (size + 1) / 2) * static_cast<float>(tensor + 1);
     for (const float value : tensors_[tensor]) {
-      require(value == sum,
-              "tensor " + std::to_string(tensor) + " is " + std::to_string(value) + ", not " + std::to_string(sum));
+      require(value == sum, [&] {
+        return "tensor " + std::to_string(tensor) + " is " + std::to_string(value) + ", not " + std::to_string(sum);
+      });
     }
   }
 

@@ -68,7 +68,8 @@ class Program {
     float expected = 0;
     for (const int rank : ranks) expected += value_of(rank, turns_);
     for (const float value : values) {
-      require(value == expected, what + " is " + std::to_string(value) + ", not " + std::to_string(expected));
+      require(value == expected,
+              [&] { return what + " is " + std::to_string(value) + ", not " + std::to_string(expected); });
     }
   }
 

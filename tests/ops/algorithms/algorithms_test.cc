@@ -4,8 +4,8 @@
 
 #include "core/base/error.h"
 #include "ops/algorithms/allreduce.h"
-#include "tests/ops/algorithms/require.h"
 #include "tests/support/catch.h"
+#include "tests/support/require.h"
 #include "tests/support/transport_ranks.h"
 
 using namespace hvd;

@@ -4,13 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
+#include <cstring>
+#include <iterator>
 #include <string>
 
 #include "core/base/error.h"
 #include "ops/algorithms/transport_backend.h"
 #include "tests/ops/algorithms/element_values.h"
 #include "tests/support/catch.h"
+#include "tests/support/random_bits.h"
 #include "tests/support/sanitized.h"
 #include "tests/support/transport_ranks.h"
 
@@ -30,24 +32,28 @@ struct Bucket {
 
 bool is_float(DType dtype) { return dtype == DType::float64 || accumulator_of(dtype) == DType::float32; }
 
-// Any bits for integers; for floats numbers of all magnitudes, so that the order shows in the last bits.
+// Any bits for integers; for floats numbers of all magnitudes, so that the order shows in the last bits, and zeros of
+// both signs.
 Buffer rough_tensor(const Bucket& bucket, int rank, std::size_t piece) {
+  static constexpr double kPowers[] = {0x1p-6, 0x1p-5, 0x1p-4, 0x1p-3, 0x1p-2, 0x1p-1, 1, 2, 4, 8, 16, 32};
   const DType dtype = bucket.reduction.dtype;
   const auto elements = static_cast<std::size_t>(bucket.sizes[piece]);
-  std::mt19937 random(static_cast<unsigned>(rank) * 101 + static_cast<unsigned>(piece) * 7 + 1);
+  const std::uint64_t first = static_cast<std::uint64_t>(rank) << 48 ^ static_cast<std::uint64_t>(piece) << 40;
   if (!is_float(dtype) && dtype != DType::boolean) {
     Buffer bytes(elements * size_of(dtype));
-    for (std::byte& b : bytes) b = static_cast<std::byte>(random());
+    for (std::size_t at = 0; at < bytes.size(); at += 8) {
+      const std::uint64_t bits = random_bits(first + at);
+      std::memcpy(bytes.data() + at, &bits, std::min(sizeof bits, bytes.size() - at));
+    }
     return bytes;
   }
   std::vector<double> values(elements);
-  for (double& v : values) {
-    const double mantissa = 0.5 + static_cast<double>(random() % 100'000) / 100'000;
-    const int exponent = bucket.reduction.op == ReduceOp::product ? 0 : static_cast<int>(random() % 12) - 6;
-    v = std::ldexp(random() % 2 == 0 ? mantissa : -mantissa, exponent);
-    // Zeros of both signs, too.
-    if (random() % 8 == 0) v = std::copysign(0.0, v);
-    if (dtype == DType::boolean) v = static_cast<double>(random() % 2);
+  for (std::size_t i = 0; i < elements; ++i) {
+    const std::uint64_t bits = random_bits(first + i);
+    const double mantissa = bits % 8 == 0 ? 0.0 : 0.5 + static_cast<double>(bits >> 40) * 0x1p-24;
+    const double power = bucket.reduction.op == ReduceOp::product ? 1 : kPowers[(bits >> 8) % std::size(kPowers)];
+    values[i] = (bits >> 4 & 1) == 0 ? mantissa * power : -mantissa * power;
+    if (dtype == DType::boolean) values[i] = static_cast<double>(bits >> 5 & 1);
   }
   return encode(values, dtype);
 }

@@ -1,6 +1,4 @@
 // Sums have the same bits on every rank, in every run, whatever the timing and whatever they are fused with.
-#include <cmath>
-#include <random>
 #include <thread>
 
 #include "ops/algorithms/transport_backend.h"
@@ -9,6 +7,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/faulty_transport.h"
 #include "tests/support/link_costs.h"
+#include "tests/support/random_bits.h"
 #include "tests/support/transport_ranks.h"
 
 using namespace hvd;
@@ -18,11 +17,11 @@ namespace {
 
 // Values of all magnitudes, so that the order of additions shows in the last bits.
 std::vector<double> rough_values(std::size_t count, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<double> mantissa;
-  std::uniform_int_distribution<int> exponent(-6, 6);
   std::vector<double> values(count);
-  for (double& v : values) v = std::ldexp(mantissa(random), exponent(random));
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint64_t bits = random_bits(std::uint64_t{seed} << 32 | i);
+    values[i] = (static_cast<double>(bits >> 11) * 0x1p-52 - 1) * static_cast<double>(1 << bits % 13) * 0x1p-6;
+  }
   return values;
 }
 

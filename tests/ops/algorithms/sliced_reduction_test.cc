@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "tests/ops/algorithms/require.h"
 #include "tests/support/catch.h"
+#include "tests/support/require.h"
 #include "tests/support/transport_ranks.h"
 
 using namespace hvd;

@@ -42,8 +42,10 @@ struct Side {
   }
 
   void expect(const Buffer& actual, const Buffer& expected, const CollectiveCall& c, const std::string& what) {
-    require(actual == expected, std::string(collective_name(c.collective)) + " of " + dtype_name(c.dtype) + " with " +
-                                    reduce_op_name(c.op) + " on " + std::to_string(self.size) + " ranks, " + what);
+    require(actual.size() == expected.size() && has_bytes(actual.data(), expected), [&] {
+      return std::string(collective_name(c.collective)) + " of " + dtype_name(c.dtype) + " with " +
+             reduce_op_name(c.op) + " on " + std::to_string(self.size) + " ranks, " + what;
+    });
   }
 
   HostRank& self;

@@ -2,10 +2,10 @@
 
 #include <cstring>
 #include <numeric>
-#include <random>
 #include <stdexcept>
 
 #include "ops/reduction/half.h"
+#include "tests/support/random_bits.h"
 #include "tests/support/transport_ranks.h"
 
 namespace hvd::testing {
@@ -70,24 +70,35 @@ void on_host_ranks(const HostRun& run, const std::function<void(HostRank&)>& bod
                });
 }
 
-void require(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
-}
-
 Buffer tensor(DType dtype, std::int64_t elements, int rank, std::size_t piece) {
   Buffer bytes(static_cast<std::size_t>(elements) * size_of(dtype));
-  std::minstd_rand random(static_cast<unsigned>(rank) * 97 + static_cast<unsigned>(piece) * 31 + 7);
-  for (std::size_t at = 0; at < bytes.size(); at += size_of(dtype)) {
-    const auto bits = static_cast<std::uint64_t>(random()) << 33 ^ static_cast<std::uint64_t>(random()) << 8 ^ random();
-    const auto single = static_cast<float>(static_cast<std::int64_t>(bits >> 20) % 10'007) / 1003.0f - 4.9f;
-    const double wide = single;
-    std::uint64_t value = bits;
-    if (dtype == DType::boolean) value = bits >> 7 & 1;
-    if (dtype == DType::float16) value = float_to_half(single);
-    if (dtype == DType::bfloat16) value = float_to_bfloat16(single);
-    if (dtype == DType::float32) std::memcpy(&value, &single, sizeof single);
-    if (dtype == DType::float64) std::memcpy(&value, &wide, sizeof wide);
-    std::memcpy(bytes.data() + at, &value, size_of(dtype));
+  const std::uint64_t first = static_cast<std::uint64_t>(rank) << 48 ^ static_cast<std::uint64_t>(piece) << 40;
+  const auto fill = [&]<typename T>(T, const auto& value_of) {
+    for (std::size_t i = 0; i < bytes.size() / sizeof(T); ++i) {
+      const T value = static_cast<T>(value_of(random_bits(first + i)));
+      std::memcpy(bytes.data() + i * sizeof value, &value, sizeof value);
+    }
+  };
+  const auto any = [](std::uint64_t bits) { return bits; };
+  const auto moderate = [](std::uint64_t bits) { return static_cast<float>(bits >> 40) * 0x1p-21f - 4.0f; };
+  switch (dtype) {
+    case DType::boolean: fill(std::uint8_t{}, [](std::uint64_t bits) { return bits & 1; }); break;
+    case DType::float16:
+      fill(std::uint16_t{}, [&](std::uint64_t bits) { return float_to_half(moderate(bits)); });
+      break;
+    case DType::bfloat16:
+      fill(std::uint16_t{}, [&](std::uint64_t bits) { return float_to_bfloat16(moderate(bits)); });
+      break;
+    case DType::float32: fill(float{}, moderate); break;
+    case DType::float64: fill(double{}, moderate); break;
+    case DType::int8:
+    case DType::uint8: fill(std::uint8_t{}, any); break;
+    case DType::int16:
+    case DType::uint16: fill(std::uint16_t{}, any); break;
+    case DType::int32:
+    case DType::uint32: fill(std::uint32_t{}, any); break;
+    case DType::int64:
+    case DType::uint64: fill(std::uint64_t{}, any); break;
   }
   return bytes;
 }

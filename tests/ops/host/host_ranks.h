@@ -12,6 +12,7 @@
 #include "ops/host/host_context.h"
 #include "ops/reduction/reduce.h"
 #include "ops/transport/transport.h"
+#include "tests/support/require.h"
 
 namespace hvd::testing {
 
@@ -47,8 +48,6 @@ inline bool has_bytes(const void* memory, const Buffer& expected) {
 inline void write_bytes(void* memory, const Buffer& values) {
   if (!values.empty()) std::memcpy(memory, values.data(), values.size());
 }
-
-void require(bool condition, const std::string& what);
 
 // The values of a tensor, of any bits for integers, moderate numbers for floats; the same wherever they are made.
 Buffer tensor(DType dtype, std::int64_t elements, int rank, std::size_t piece);
