@@ -6,6 +6,7 @@ import importlib.util
 import os
 import runpy
 import sys
+import threading
 
 import cloudpickle
 import numpy as np
@@ -206,6 +207,7 @@ def test_tf_keras(tmp_path) -> None:
     settings = {"store": store, "backend": Here(), "batch_size": 8, "epochs": 2, "verbose": 0, "run_id": "two"}
     trained = KerasEstimator(model=model, **columns, **settings).fit_on_parquet()
     resumed = KerasEstimator(model=model, **columns, **settings).fit_on_parquet()
+    assert not [thread for thread in threading.enumerate() if thread.name == "hvd-data"]
     assert resumed.getHistory()["loss"][-1] < trained.getHistory()["loss"][-1] < trained.getHistory()["loss"][0]
     assert isinstance(resumed.getModel(), tf_keras.Model)
     assert float(resumed.getModel().optimizer.learning_rate) == pytest.approx(0.05)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -100,11 +100,17 @@ def opened(work: Work, default_loader: Callable[[Reader, int], Any]) -> Iterator
 
     Args:
         default_loader: makes a loader of a reader of hvd.data and its batches in an epoch; used without data_module.
+            A generator is closed at the end: a framework may keep it, and with it the reader's threads.
     """
     readers = [reader for reader in (work.train_reader(), work.val_reader()) if reader is not None]
     steps = [given or len(reader) for given, reader in zip((work.train_steps, work.val_steps), readers)]
     if work.data_module is None:
-        yield [default_loader(reader, count) for reader, count in zip(readers, steps)], steps
+        loaders = [default_loader(reader, count) for reader, count in zip(readers, steps)]
+        with contextlib.ExitStack() as generators:
+            for loader in loaders:
+                if isinstance(loader, Generator):
+                    generators.callback(loader.close)
+            yield loaders, steps
         return
     with work.data_module(**_keywords(work, *steps)) as module:
         yield [module.train_data(), module.val_data()] if work.val_path else [module.train_data()], steps
