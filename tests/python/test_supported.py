@@ -18,7 +18,9 @@ def advice(python: str, framework: str) -> str:
 
 
 @pytest.mark.ranks(2)
-@pytest.mark.parametrize("framework", ["numpy", "torch", "tensorflow", pytest.param("jax", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "framework", ["numpy", "torch", *(pytest.param(name, marks=pytest.mark.long) for name in ("tensorflow", "jax"))]
+)
 def test_the_table_is_that_of_the_page(ranks: int, framework: str):
     pytest.importorskip(framework)
     lines = supported.table(supported.FRAMEWORKS[framework]())

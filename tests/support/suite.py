@@ -25,8 +25,12 @@ SANITIZERS = {
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
 }
-# Too long for sanitizers: a search through millions of states, and one that computes on one thread.
-SEARCHES = "^core_control:schedule lock: every interleaving|^ops_choice:the model"
+# Too long for sanitizers: searches through many states, and one that computes on one thread. What they call is called
+# by shorter tests as well.
+SEARCHES = (
+    "^core_control:schedule lock: every interleaving|^ops_choice:the model|"
+    "^launcher:membership: every interleaving of two|^launcher:every option of the other launchers"
+)
 FUZZED = sorted(path.name.removesuffix("_fuzzer.cc") for path in (ROOT / "tests/fuzz").glob("*_fuzzer.cc"))
 OTHER_VERSIONS = (("TensorFlow", "2.13.1"), ("TensorFlow", "2.18.1"), ("JAX", "0.6.2"), ("Spark", "3.5.9"))
 BENCHMARKS = ("collectives", "control_plane", "reduction")
