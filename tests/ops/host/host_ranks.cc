@@ -80,7 +80,9 @@ Buffer tensor(DType dtype, std::int64_t elements, int rank, std::size_t piece) {
     }
   };
   const auto any = [](std::uint64_t bits) { return bits; };
-  const auto moderate = [](std::uint64_t bits) { return static_cast<float>(bits >> 40) * 0x1p-21f - 4.0f; };
+  const auto moderate = [](std::uint64_t bits) {  // of several magnitudes, so that a sum is rounded
+    return (static_cast<float>(bits >> 40) * 0x1p-23f - 1.0f) * static_cast<float>(1 << (bits & 3));
+  };
   switch (dtype) {
     case DType::boolean: fill(std::uint8_t{}, [](std::uint64_t bits) { return bits & 1; }); break;
     case DType::float16:
