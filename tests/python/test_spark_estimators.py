@@ -7,6 +7,7 @@ import os
 import runpy
 import sys
 import threading
+import time
 
 import cloudpickle
 import numpy as np
@@ -25,7 +26,7 @@ import hvd.data
 import hvd.spark
 from horovod.spark.common.store import DBFSLocalStore, FilesystemStore, HDFSStore, LocalStore, Store
 from horovod.spark.common.util import prepare_data
-from hvd.spark import arrow
+from hvd.spark import arrow, data_module
 from hvd.spark.data_module import DataModule
 from launching import ROOT
 
@@ -188,6 +189,26 @@ class Here:
 
     def num_processes(self) -> int:
         return 1
+
+
+def test_a_generator_that_a_framework_still_reads_is_closed_after_that() -> None:
+    entered, left = threading.Event(), []
+
+    def batches():
+        try:
+            entered.set()
+            time.sleep(0.2)
+            yield 1
+        finally:
+            left.append(True)
+
+    generator = batches()
+    reader = threading.Thread(target=next, args=(generator,))
+    reader.start()
+    entered.wait(20)
+    data_module._close(generator)
+    reader.join(20)
+    assert left == [True] and next(generator, None) is None
 
 
 def test_tf_keras(tmp_path) -> None:

@@ -32,7 +32,8 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// Tensors of 8 bytes to 256 KiB, so that buckets and chunks of several sizes mean several things.
+// Tensors of 8 bytes to 256 KiB (32 KiB under a sanitizer), so that buckets and chunks of several sizes mean several
+// things.
 struct MixedStep {
   explicit MixedStep(Runtime& rank) : runtime(rank) {
     for (std::size_t elements = 2; elements <= (kSanitized ? 1 << 13 : 1 << 16); elements *= 2) {

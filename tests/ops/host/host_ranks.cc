@@ -2,7 +2,6 @@
 
 #include <cstring>
 #include <numeric>
-#include <stdexcept>
 
 #include "ops/reduction/half.h"
 #include "tests/support/random_bits.h"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hvd.data import Reader
     from hvd.spark.training import Work
+
+_READ_AHEAD_S = 30.0  # for a batch that is being read at a training's end
 
 
 class DataModule:
@@ -109,11 +112,23 @@ def opened(work: Work, default_loader: Callable[[Reader, int], Any]) -> Iterator
         with contextlib.ExitStack() as generators:
             for loader in loaders:
                 if isinstance(loader, Generator):
-                    generators.callback(loader.close)
+                    generators.callback(_close, loader)
             yield loaders, steps
         return
     with work.data_module(**_keywords(work, *steps)) as module:
         yield [module.train_data(), module.val_data()] if work.val_path else [module.train_data()], steps
+
+
+def _close(generator: Generator[Any, None, None]) -> None:
+    """Waits for a thread of the framework's that is in it, for a batch that it reads ahead of its use."""
+    deadline = time.monotonic() + _READ_AHEAD_S
+    while True:
+        try:
+            return generator.close()
+        except ValueError:  # "generator already executing"
+            if time.monotonic() > deadline:
+                return  # the training is complete, and a file system that does not answer is no reason to fail it
+            time.sleep(0.001)
 
 
 def _keywords(work: Work, train_steps: int, val_steps: int = 0) -> dict[str, Any]:
