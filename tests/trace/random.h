@@ -8,19 +8,17 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/random_bits.h"
+
 namespace hvd::trace {
 
-constexpr std::uint64_t mix(std::uint64_t value) {
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
-  return value ^ (value >> 31);
-}
+using testing::mix;
 
 class Random {
  public:
-  explicit Random(std::uint64_t seed) : state_(mix(seed + 0x9e3779b97f4a7c15u)) {}
+  explicit Random(std::uint64_t seed) : state_(mix(seed + testing::kSplitMixStep)) {}
 
-  std::uint64_t next() { return mix(state_ += 0x9e3779b97f4a7c15u); }
+  std::uint64_t next() { return mix(state_ += testing::kSplitMixStep); }
   // 0 to limit - 1.
   int below(int limit) { return static_cast<int>(next() % static_cast<std::uint64_t>(limit)); }
   // Both included.
