@@ -17,6 +17,8 @@ import pytest
 from elastic_test import JOB, check_no_step_is_lost, done
 from listening_agents import Agents
 
+from ports import free_ports
+
 PLACE = ["sh", "-c", "echo $HVD_RANK $HVD_SIZE $HVD_HOSTNAME; echo key $HVD_JOB_KEY"]
 
 
@@ -62,9 +64,7 @@ def test_hvdrun_waits_for_agents_that_come_later(agents):
     first.await_text("runs")
     second = agents.hvdrun("-np", 1, "-H", "h1", *PLACE)
     second.await_text("h1: the agent there serves another hvdrun, at 127.0.0.1, until that job has ended")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     agents.name("late", port)
     third = agents.hvdrun("-np", 1, "-H", "late", *PLACE)
     time.sleep(0.3)

@@ -7,7 +7,6 @@ import os
 import re
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ from elastic_test import JOB, check_no_step_is_lost, done
 from listening_agents import Agents, Running
 
 from kubernetes_api import KubernetesApi
+from ports import free_ports
 
 TEXT = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": 60}
 
@@ -27,9 +27,7 @@ class Pods:
 
     def __init__(self, api, agents):
         self.api, self.agents = api, agents
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        (self.port,) = free_ports(1)
         self.started = 0
 
     def start(self):
@@ -147,9 +145,7 @@ def run_pods(*variables, place, program=RANK):
 
 
 def test_ranks_find_each_other_by_a_name():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     key = {"HVD_JOB_KEY": secrets.token_hex(32)}
     for code, output in run_pods(*({"HVD_RANK": str(rank), **key} for rank in range(2)), place=f"localhost:{port}"):
         assert code == 0 and re.search(r"sum 2.0 as \d of 2\nagain 2.0\n", output), output

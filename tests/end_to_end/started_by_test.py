@@ -5,13 +5,14 @@ import os
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from ports import free_ports
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "examples/torch/digits.py"
@@ -84,8 +85,7 @@ def test_torchrun_starts_the_digits_example():
 def test_torchrun_without_an_agents_store():
     """Variables set by hand, as torch.distributed's own documents have it: rank 0 hosts the store."""
     program = "import torch.distributed as dist; dist.init_process_group('gloo')\n" + TWICE
-    port = str(20000 + os.getpid() % 10000)
-    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(*free_ports(1)), "WORLD_SIZE": "2"}
     codes, outputs = run_together({**variables, "RANK": "0"}, {**variables, "RANK": "1"}, program=program)
     assert codes == [0, 0], outputs
     assert all(output.count("of 2: 3.0") == 2 for output in outputs), outputs
@@ -96,14 +96,6 @@ def test_a_program_without_python_says_how_torchrun_is_served():
     code, output = run(bench, "allreduce", RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
     assert code != 0
     assert "started by torchrun, whose store is reached from Python" in output
-
-
-def free_ports(count):
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
 
 
 @pytest.fixture

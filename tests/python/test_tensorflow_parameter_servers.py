@@ -10,7 +10,6 @@ import os
 import re
 import runpy
 import secrets
-import socket
 import subprocess
 import sys
 
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 
 from launching import PROGRAMS, ROOT, hvdrun, run_command
+from ports import free_ports
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 
@@ -308,12 +308,7 @@ def steps_in(written):
 
 def tf_configs():
     """Of two servers, a worker and a chief on this host, in this order."""
-    taken = [socket.socket() for _ in range(4)]
-    for one in taken:
-        one.bind(("127.0.0.1", 0))
-    first, second, worker, chief = [f"127.0.0.1:{one.getsockname()[1]}" for one in taken]
-    for one in taken:
-        one.close()
+    first, second, worker, chief = (f"127.0.0.1:{port}" for port in free_ports(4))
     cluster = {"ps": [first, second], "worker": [worker], "chief": [chief]}
     tasks = [("ps", 0), ("ps", 1), ("worker", 0), ("chief", 0)]
     return [json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}}) for kind, index in tasks]

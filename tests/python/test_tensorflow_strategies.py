@@ -9,13 +9,13 @@ import os
 import re
 import runpy
 import secrets
-import socket
 import subprocess
 import sys
 
 import pytest
 
 from launching import ROOT
+from ports import free_ports
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
 
@@ -110,10 +110,7 @@ def test_a_divided_table_is_a_table():
 # Where TF_CONFIG starts a job is tested without TensorFlow, and the program as a job of hvdrun.
 @pytest.mark.long
 def test_the_environment_of_multi_worker_mirrored():
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        workers = [f"127.0.0.1:{taken.getsockname()[1]}" for taken in (one, other)]
+    workers = [f"127.0.0.1:{port}" for port in free_ports(2)]
     key = secrets.token_hex(32)
     program = str(EXAMPLES / "instead_of_multi_worker_mirrored.py")
     processes = []

@@ -94,6 +94,27 @@ def test_cases_are_counted_and_the_slowest_named(what, last, tmp_path, capsys):
     assert (tmp_path / "times.txt").read_text() in "\n".join(lines) + "\n"
 
 
+@pytest.mark.parametrize(
+    "what, told",
+    [
+        ('<failure message="assert 1 == 2&#10;by rank 3">where</failure>', ["    assert 1 == 2", "    by rank 3"]),
+        ('<error message="no fixture"/>', ["    no fixture"]),
+        ('<failure message=""/><system-out>a\nb\n</system-out>', ["    a", "    b"]),
+        (
+            f'<failure message="{"a&#10;" * 100}{"b" * 1000}"/>',
+            [*["    a"] * 4, "    ...", *["    a"] * 11, "    " + "b" * 300],
+        ),
+        ("<failure/>", []),
+    ],
+)
+def test_why_a_case_failed_is_told_at_the_end(what, told, tmp_path, capsys):
+    junit = f"<testsuite>{CASE.format('b', 1, what)}</testsuite>"
+    run([step("cases", "tests", command=["sh", "-c", 'echo "$0" > "$1"', junit, "{junit}"])], tmp_path)
+    summary.report(tmp_path)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[lines.index("FAILED the step cases: a: b") + 1 : -1] == told
+
+
 def test_the_cpu_of_a_step_is_measured(tmp_path):
     busy = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
     run([step("busy", command=[sys.executable, "-c", busy])], tmp_path)

@@ -12,6 +12,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 SLOWEST = 20
+FIRST_LINES, LAST_LINES, WIDTH = 4, 12, 300  # of why a case failed
 
 
 def read_cases(junit: Path) -> list[ElementTree.Element]:
@@ -25,12 +26,21 @@ def name_of(case: ElementTree.Element) -> str:
     return f"{case.get('classname', '')}: {case.get('name', '')}"
 
 
+def reason_of(case: ElementTree.Element, failure: ElementTree.Element) -> list[str]:
+    """How its message begins and ends; where it has none, as of ctest, what the case wrote."""
+    lines = (failure.get("message") or case.findtext("system-out") or "").strip().splitlines()
+    if len(lines) > FIRST_LINES + LAST_LINES:
+        lines[FIRST_LINES:-LAST_LINES] = ["..."]
+    return ["    " + line[:WIDTH] for line in lines]
+
+
 def count_cases(cases: list[ElementTree.Element]) -> tuple[int, list[str], int]:
-    """(passed, names of failed, skipped)."""
+    """(passed, names of failed with the reasons below, skipped)."""
     passed, failed, skipped = 0, [], 0
     for case in cases:
-        if case.find("failure") is not None or case.find("error") is not None:
-            failed.append(name_of(case))
+        failure = next((each for each in case if each.tag in {"failure", "error"}), None)
+        if failure is not None:
+            failed.append("\n".join([name_of(case), *reason_of(case, failure)]))
         elif case.find("skipped") is not None or case.get("status") in {"notrun", "disabled"}:
             skipped += 1
         else:
@@ -39,7 +49,7 @@ def count_cases(cases: list[ElementTree.Element]) -> tuple[int, list[str], int]:
 
 
 def count_step(step: dict, cases: list[ElementTree.Element]) -> tuple[int, list[str], int]:
-    """(passed, names of failed, skipped) of one step."""
+    """As count_cases(), of one step."""
     code, title = step["code"], step["title"]
     if code is None:
         return 0, [f"{title}: not run"], 0
