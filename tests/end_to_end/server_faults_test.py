@@ -182,8 +182,7 @@ def test_an_elastic_job_goes_on_without_a_host_and_starts_its_server_on_another(
     job = start("--verbose", *options)
     job.await_text(r"worker 0 step \d+ copies \[2, 2\]")
     standing.cut("h2")
-    job.await_text(r"hvdrun: server 1 is lost with host h2: nothing was heard of it for 1.5 s")
-    lost_at = len(job.text)
+    lost_at = job.await_text(r"hvdrun: server 1 is lost with host h2: nothing was heard of it for 1.5 s")
     job.await_text(r"hvdrun: server 1 on h[13] is process \d+\n", lost_at)
     job.await_text(r"(?s)worker (\d) step \d+ copies \[2, 2\].*worker (?!\1)\d step \d+ copies \[2, 2\]", lost_at)
     assert "failed:" not in job.text, job.text

@@ -21,7 +21,8 @@ class WatchedProcess:
                 self.changed.notify_all()
 
     def await_text(self, pattern, begin=0):
-        """Waits for text that matches. `begin`: the index from which on it is searched."""
+        """Waits for text that matches; returns where it ends. `begin`: the index from which on it is searched."""
         with self.changed:
             found = self.changed.wait_for(lambda: re.search(pattern, self.text[begin:]), self.timeout)
             assert found, (pattern, self.text)
+            return begin + found.end()
