@@ -30,9 +30,8 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 parser = argparse.ArgumentParser(description="training with hvd beside DistributedDataParallel over gloo")
 parser.add_argument("--pin", action="store_true", help="rank r on the r-th CPU")
@@ -55,6 +54,7 @@ from torch import nn  # noqa: E402
 import hvd  # noqa: E402
 import hvd.torch as hvd_torch  # noqa: E402
 from beside_hvd import start_gloo  # noqa: E402
+from hvd.tools.workloads import WORKLOADS, Workload  # noqa: E402
 
 ROUND_SECONDS = 0.15
 
@@ -72,44 +72,17 @@ def small_convolutional_network() -> nn.Module:
     )
 
 
-def mlp() -> nn.Module:
-    return nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
-
-
-def convolutional_network() -> nn.Module:
-    return nn.Sequential(
-        *[nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)],
-        *[nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)],
-        *[nn.Conv2d(64, 64, 3, padding=1), nn.ReLU()],
-        *[nn.Flatten(), nn.Linear(4096, 128), nn.ReLU(), nn.Linear(128, 10)],
-    )
-
-
-def linear_layers() -> nn.Module:
-    return nn.Sequential(*[nn.Linear(1024, 1024) for _ in range(16)])
-
-
-@dataclass(frozen=True)
-class Case:
-    make: Callable[[], nn.Module]
-    batch: int
-    shape: tuple[int, ...]  # of an input
-    classes: int = 10
-
-
-CASES = {
-    "MLP": Case(small_mlp, 32, (1, 28, 28)),
-    "convolutional network": Case(small_convolutional_network, 32, (1, 28, 28)),
-    "784-512-512-10": Case(mlp, 32, (784,)),
-    "convolutions 3-32-64-64": Case(convolutional_network, 16, (3, 32, 32)),
-    "16 Linear of 1024": Case(linear_layers, 4, (1024,), 1024),
-}
+SMALL = (
+    Workload("MLP", small_mlp, 32, (1, 28, 28)),
+    Workload("convolutional network", small_convolutional_network, 32, (1, 28, 28)),
+)
+CASES = {workload.title: workload for workload in (*SMALL, *WORKLOADS.values())}
 
 
 class Side:
     """A model and its optimizer, trained in one way."""
 
-    def __init__(self, name: str, case: Case, model: nn.Module) -> None:
+    def __init__(self, name: str, case: Workload, model: nn.Module) -> None:
         self.name = name
         self.case = case
         self.model: nn.Module = copy.deepcopy(model)
@@ -126,8 +99,7 @@ class Side:
 
     def steps(self, count: int) -> None:
         for _ in range(count):
-            inputs = torch.randn(self.case.batch, *self.case.shape, generator=self.generator)
-            targets = torch.randint(self.case.classes, (self.case.batch,), generator=self.generator)
+            inputs, targets = self.case.draw(self.generator)
             self.optimizer.zero_grad()
             nn.functional.cross_entropy(self.model(inputs), targets).backward()
             if self.name == "barrier":

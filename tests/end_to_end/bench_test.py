@@ -133,6 +133,11 @@ def test_a_plot(start, work, tmp_path):
         (["--json", "/no such directory/file"], "/no such directory/file"),
         (["--plot", "plot.gif"], "plot.gif"),
         (["--plot"], "--plot"),
+        (["--training", "--model", "resnet"], "'resnet'"),
+        (["--training", "--steps", 0], "0: at least 1"),
+        (["--training", "-np", -1], "-1: at least 1"),
+        (["--training", "--json", "/no such directory/file"], "/no such directory/file"),
+        (["--training", "allreduce"], "allreduce"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -144,8 +149,26 @@ def test_wrong_arguments_are_told_on_one_line(arguments, in_message):
     assert line.startswith("hvd bench: ") and in_message in line
 
 
-def test_wrong_arguments_in_a_job_are_told_once():
-    done = run("hvdrun", "-np", 2, BIN / "hvd", "bench", "-np", 3)
+@pytest.mark.parametrize("more", [[], ["--training"]])
+def test_wrong_arguments_in_a_job_are_told_once(more):
+    done = run("hvdrun", "-np", 2, BIN / "hvd", "bench", *more, "-np", 3)
     assert done.returncode == 2
     (line,) = (line for line in done.stderr.splitlines() if line.startswith("hvd bench: "))
     assert "this job has 2 ranks already" in line
+
+
+def test_a_step_of_a_training_is_divided_into_what_it_consists_of(tmp_path):
+    pytest.importorskip("torch")
+    results = tmp_path / "results.json"
+    done = run("hvd", "bench", "-np", 2, "--training", "--steps", 3, "--rounds", 3, "--json", results)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "us a step" in done.stdout and "the optimizer's own step" in done.stdout, done.stdout
+    report = json.loads(results.read_text())
+    assert (report["ranks"], report["steps"], report["rounds"], len(report["by_rank"])) == (2, 3, 3, 2)
+    for rank in report["by_rank"]:
+        alone, distributed = rank["without communication"], rank["with hvd"]
+        assert alone["spans"].keys() == {"forward", "backward", "update"}
+        assert {"hooks", "communicating", "arrival", "putting back"} <= distributed["spans"].keys()
+        for side in (alone, distributed):
+            assert sum(side["spans"].values()) == pytest.approx(side["step"])
+            assert min(side["spans"].values()) >= 0 and side["threads"]["training"]["cpu"] > 0

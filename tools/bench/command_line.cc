@@ -53,7 +53,8 @@ Examples:
   hvd bench -np 4 allreduce --tensors resnet50 --in-place --arena --plot resnet50.png
   hvdrun -np 4 -x HVD_FUSION_THRESHOLD=0 hvd bench allreduce --tensors 100x64MB --json unfused.json
 
-`hvd bench` has one more option: --plot FILE (.png, .pdf, .svg) draws the results with matplotlib.
+`hvd bench` has two more options: --plot FILE (.png, .pdf, .svg) draws the results with matplotlib; --training shows
+where the time of a training step with PyTorch goes, and has options of its own (hvd bench --training --help).
 docs/benchmark.md says what the columns mean. The exit code is 1 if a result was wrong, 2 if these arguments are.)";
 
 // The unchecked text of the options.

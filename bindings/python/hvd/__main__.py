@@ -24,7 +24,7 @@ COMMANDS = {  # each with its own options
 DESCRIPTION = """\
 commands:
   doctor    what is installed, what this machine allows, whether ranks reach each other
-  bench     time the collectives: hvd bench -np 4 allreduce (hvd bench --help has all options)
+  bench     time the collectives: hvd bench -np 4 allreduce, or divide a step: hvd bench -np 2 --training
   simulate  how 100,000 ranks would agree: hvd simulate --ranks 100000 --tensors 1000 (hvd simulate --help)
   pods      which pods of Kubernetes an elastic job may use: for hvdrun --cluster kubernetes
   stacks    where the ranks of a running job are: hvd stacks [PID of hvdrun]

@@ -1,14 +1,17 @@
-"""`hvd bench`: starts hvd-bench, the program that measures, and with --plot draws what it has found."""
+"""`hvd bench`: starts hvd-bench, the program that measures, and with --plot draws what it has found; with --training
+measures the steps of a training."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from hvd.tools import program
+from hvd.tools import program, training_step
 
 
 def main(arguments: list[str]) -> int:
+    if "--training" in arguments:
+        return training_step.main(arguments)
     return program.run("bench", arguments, draw)
 
 

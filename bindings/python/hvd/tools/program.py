@@ -20,9 +20,11 @@ from hvd import installation
 FORMATS = (".png", ".pdf", ".svg")
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong on one line; of several ranks rank 0 does."""
+
     def error(self, message: str) -> NoReturn:
-        sys.exit(_complain(self.prog, message))
+        sys.exit(_complain(self.prog, message) if os.environ.get("HVD_RANK", "0") == "0" else 2)
 
 
 def _complain(command: str, message: object, code: int = 2) -> int:
@@ -35,7 +37,7 @@ def run(
 ) -> int:
     """Runs bin/hvd-NAME as `hvd NAME`; `with_plot`: further arguments where the results are to be drawn."""
     shown = f"hvd {name}"
-    parser = _Parser(prog=shown, add_help=False, allow_abbrev=False)
+    parser = Parser(prog=shown, add_help=False, allow_abbrev=False)
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--json", type=Path)
     options, others = parser.parse_known_args(arguments)
