@@ -291,11 +291,17 @@ const Knob kKnobs[] = {
      "empty: what measurements suggest.",
      [](Config& c, std::string_view t) { c.data_plane.algorithm = t; }},
     {"HVD_SOCKETS_PER_PEER", "", "0",
-     "TCP connections between two ranks, up to 64; of two ranks the smaller number counts. 0: 1, from 25 Gb/s 2, from "
+     "TCP connections between two ranks on each network, up to 64; of two ranks the smaller number counts. 0: 1, from "
+     "25 Gb/s 2, from "
      "100 Gb/s 4, by the speed of the network interface.",
      [](Config& c, std::string_view t) {
        c.data_plane.sockets_per_peer = parse_within<int>(t, 0, 64, "a whole number from 0 to 64");
      }},
+    {"HVD_NETWORK_INTERFACES", "", "",
+     "Names of network interfaces, separated by commas: the connections between ranks on different hosts spread over "
+     "those of them that the host has, each of which is in a network of its own. Set by hvdrun's --network-interface. "
+     "Empty: the one of HVD_ADDRESS.",
+     [](Config& c, std::string_view t) { c.data_plane.network_interfaces = t; }},
     {"HVD_SHARED_MEMORY", "", "1", "0: ranks of one host use TCP as if they were on different hosts.",
      [](Config& c, std::string_view t) { c.data_plane.shared_memory = parse_flag(t); }},
     {"HVD_CHUNK_BYTES", "", "262144",

@@ -106,8 +106,9 @@ struct Config {
     std::string mpi_library;  // a path; empty: detected
     std::string plugins;      // paths, separated by ':'
     bool deterministic = true;
-    std::string algorithm;     // as parsed by ops/choice; empty: chosen by measurement
-    int sockets_per_peer = 0;  // 0: chosen by the network's speed
+    std::string algorithm;           // as parsed by ops/choice; empty: chosen by measurement
+    int sockets_per_peer = 0;        // on each network; 0: chosen by the network's speed
+    std::string network_interfaces;  // names, separated by ','; empty: that of the rank's address
     bool shared_memory = true;
     std::int64_t chunk_bytes = 0;
     std::string instruction_set;         // as named by ops/reduction; the choices depend on the processor

@@ -89,6 +89,7 @@ ProgramPlan make_program(const ProgramLine& line, const CommandLine& job, bool r
   for (const auto& [name, value] : job.mca) plan.exports["OMPI_MCA_" + name] = value;
   if (job.start.timeout) plan.exports["HVD_START_TIMEOUT"] = std::to_string(seconds(*job.start.timeout));
   if (job.start.lease) plan.exports["HVD_LEASE"] = std::to_string(std::clamp(seconds(*job.start.lease), 1.0, 3600.0));
+  for (const std::string& name : job.start.interfaces) plan.exports["HVD_NETWORK_INTERFACES"] += name + ",";
   Environment given = plan.environment;
   std::vector<std::string> exports = job.exports;
   exports.insert(exports.end(), line.exports.begin(), line.exports.end());

@@ -8,6 +8,8 @@
 
 #include "core/base/error.h"
 #include "core/base/futex.h"
+#include "core/base/text.h"
+#include "core/net/endpoint.h"
 #include "ops/algorithms/transport_backend.h"
 #include "ops/channel/socket_channel.h"
 #include "ops/choice/algorithm_table.h"
@@ -26,17 +28,24 @@ namespace hvd {
 
 namespace {
 
+std::vector<std::string> data_addresses(const BackendContext& context) {
+  const std::vector<std::string> interfaces = split_list(context.config.data_plane.network_interfaces, ',');
+  if (interfaces.empty()) return {context.local_host_address};
+  return equally_fast(addresses_of(local_addresses(), interfaces, "HVD_NETWORK_INTERFACES"), link_speed);
+}
+
 std::shared_ptr<Transport> connect_all(const BackendContext& context) {
   const Topology& topology = context.topology;
   const int wanted_sockets = context.config.data_plane.sockets_per_peer;
+  const std::vector<std::string> addresses = data_addresses(context);
   return make_tcp_transport(
       MeshSetup{.rank = topology.rank,
                 .ranks = all_ranks(topology.size),
                 .store = context.store,
                 .job_key = context.job_key,
-                .local_host = context.local_host_address,
+                .local_hosts = addresses,
                 .sockets_per_peer =
-                    wanted_sockets > 0 ? wanted_sockets : sockets_for_speed(link_speed(context.local_host_address)),
+                    wanted_sockets > 0 ? wanted_sockets : sockets_for_speed(link_speed(addresses.front())),
                 .lease = context.config.timeouts.lease,
                 .describe = [&topology](int rank) { return topology.describe(rank); },
                 .log = context.log,
@@ -218,7 +227,7 @@ void add_plugin_backend(DataPlane& plane, std::shared_ptr<PluginCommunicator> gr
 
 // Adds the plugins of HVD_PLUGINS. A plugin that some rank cannot open is omitted on all ranks, with a warning.
 void add_named_plugins(DataPlane& plane, const BackendContext& context) {
-  const std::vector<std::string> paths = plugin_paths(context.config.data_plane.plugins);
+  const std::vector<std::string> paths = split_list(context.config.data_plane.plugins, ':');
   for (std::size_t i = 0; i < paths.size(); ++i) {
     const std::string& path = paths[i];
     std::string objection;

@@ -77,8 +77,15 @@ class ParameterServer::State {
     const std::int64_t start = store_.add(ps_keys::starts(options.server), 1);
     hold_own_shards(start == 1);
     ServerPlace place{.local = {}, .remote = {}, .host_key = options.host_key};
-    place.remote = listen(Listener::tcp(options.local_host));
-    if (options.shares_memory) place.local = listen(Listener::unix_abstract());
+    std::vector<Listener> listeners;
+    listeners.push_back(Listener::tcp(options.local_host));
+    place.remote = listeners.back().address().to_string();
+    if (options.shares_memory) {
+      listeners.push_back(Listener::unix_abstract());
+      place.local = listeners.back().address().to_string();
+    }
+    acceptor_.emplace(std::move(listeners), key_, Purpose::parameters, log_);
+    watch(acceptor_->fd());
     store_.set(ps_keys::place(options.server, start), place.to_string());
   }
 
@@ -87,7 +94,7 @@ class ParameterServer::State {
       serve_until_over();
     } catch (...) {  // nobody waits for a server that has failed
       clients_.clear();
-      listeners_.clear();
+      acceptor_.reset();
       throw;
     }
   }
@@ -212,44 +219,35 @@ class ParameterServer::State {
 
   // ---- Connections
 
-  std::string listen(Listener listener) {
-    const std::string address = listener.address().to_string();
-    listeners_.emplace_back(std::move(listener), key_, Purpose::parameters, log_);
-    watch(listeners_.back().fd());
-    return address;
-  }
-
   void watch(int fd, std::uint32_t events = EPOLLIN) {
     epoll_event event{.events = events, .data = {.fd = fd}};
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) throw Internal("epoll_ctl: " + error_text(errno));
   }
 
   void accept() {
-    for (Acceptor& listener : listeners_) {
-      const bool shares = listener.address().kind == Address::Kind::unix_abstract;
-      while (auto peer = accept_now(listener)) {
-        try {
-          ServerConnection client(
-              make_server_pipe(std::move(peer->socket), shares, options_.lease, deadline_after(kShareTime)), shares);
-          watch(client.pipe->fd(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
-          clients_.push_back(std::move(client));
-          if (shares) ++sharing_;
-        } catch (const std::exception& error) {
-          log_.warning(std::string("cannot serve a worker: ") + error.what());
-        }
+    while (auto peer = accept_now()) {
+      const bool shares = acceptor_->address(peer->listener).kind == Address::Kind::unix_abstract;
+      try {
+        ServerConnection client(
+            make_server_pipe(std::move(peer->socket), shares, options_.lease, deadline_after(kShareTime)), shares);
+        watch(client.pipe->fd(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+        clients_.push_back(std::move(client));
+        if (shares) ++sharing_;
+      } catch (const std::exception& error) {
+        log_.warning(std::string("cannot serve a worker: ") + error.what());
       }
     }
   }
 
   // Without descriptors for another connection, those that there are live on.
-  std::optional<Peer> accept_now(Acceptor& listener) {
+  std::optional<Peer> accept_now() {
     try {
-      return listener.accept_now();
+      return acceptor_->accept_now();
     } catch (const Internal& error) {
       if (!std::exchange(is_accept_told_, true)) {
         log_.error(std::string("accepts no more connections for now: ") + error.what());
       }
-      std::this_thread::sleep_for(kAcceptNap);  // the listener stays readable
+      std::this_thread::sleep_for(kAcceptNap);  // its descriptor stays readable
       return std::nullopt;
     }
   }
@@ -313,7 +311,7 @@ class ParameterServer::State {
   Deadline next_deadline() {
     Deadline next = snapshots_.next_deadline();
     if (are_metrics_old_) next = std::min(next, next_metrics_);
-    for (const Acceptor& listener : listeners_) next = std::min(next, listener.next_deadline());
+    next = std::min(next, acceptor_->next_deadline());
     for (const Lost& lost : lost_) next = std::min(next, lost.since + options_.lease);
     for (const ServerConnection& client : clients_) {
       next = std::min(next, client.pipe->next_look());
@@ -662,8 +660,8 @@ class ParameterServer::State {
   FileDescriptor bell_;
   SnapshotWriter snapshots_;
   const int cpus_;
-  std::map<int, HeldShard> shards_;  // by number
-  std::vector<Acceptor> listeners_;
+  std::map<int, HeldShard> shards_;   // by number
+  std::optional<Acceptor> acceptor_;  // empty once the server has failed
   std::vector<ServerConnection> clients_;
   int sharing_ = 0;  // clients that share memory
   std::vector<Lost> lost_;

@@ -110,10 +110,15 @@ std::size_t most_unproven() {
 
 // A connection that has not authenticated yet.
 struct PendingConnection {
-  PendingConnection(Socket connection, const JobKey& key, Purpose purpose, Deadline last_moment)
-      : socket(std::move(connection)), handshake(key, purpose, fresh_nonce()), deadline(last_moment) {}
+  PendingConnection(Socket connection, std::size_t its_listener, const JobKey& key, Purpose purpose,
+                    Deadline last_moment)
+      : socket(std::move(connection)),
+        listener(its_listener),
+        handshake(key, purpose, fresh_nonce()),
+        deadline(last_moment) {}
 
   Socket socket;
+  std::size_t listener;
   ServerHandshake handshake;
   Proof proof;
   std::size_t received = 0;
@@ -258,13 +263,11 @@ Socket connect_authenticated(const Address& address, const JobKey& key, Purpose 
 }
 
 struct Acceptor::State {
-  State(Listener l, const JobKey& k, Purpose p, const Log& g)
-      : listener(std::move(l)), key(k), purpose(p), log(g), epoll(epoll_create1(EPOLL_CLOEXEC)) {
+  State(std::vector<Listener> l, const JobKey& k, Purpose p, const Log& g)
+      : listeners(std::move(l)), key(k), purpose(p), log(g), epoll(epoll_create1(EPOLL_CLOEXEC)) {
     if (!epoll) throw Internal("epoll_create: " + error_text(errno));
-    watch(listener.fd(), kListenerId);
+    for (std::size_t i = 0; i < listeners.size(); ++i) watch(listeners[i].fd(), i);
   }
-
-  static constexpr std::uint64_t kListenerId = 0;
 
   void watch(int fd, std::uint64_t id) {
     epoll_event event{.events = EPOLLIN, .data = {.u64 = id}};
@@ -278,8 +281,8 @@ struct Acceptor::State {
     if (!warned) {
       const std::string from = pending->second.socket.peer_host();
       log.warning("dropped a connection to the " + std::string(purpose_name(purpose)) + " port " +
-                  listener.address().to_string() + (from.empty() ? "" : " from " + from) + ": " + objection +
-                  "; further ones are dropped without a word");
+                  listeners[pending->second.listener].address().to_string() + (from.empty() ? "" : " from " + from) +
+                  ": " + objection + "; further ones are dropped without a word");
       warned = true;
     }
     pending_connections.erase(pending);
@@ -294,12 +297,13 @@ struct Acceptor::State {
     }
   }
 
-  void greet(Socket socket) {
+  void greet(Socket socket, std::size_t listener) {
     if (pending_connections.size() >= most_unproven())
       drop_oldest("too many connections that have not proved themselves");
     const std::uint64_t id = next_id++;
     const auto added =
-        pending_connections.try_emplace(id, std::move(socket), key, purpose, deadline_after(kProofTime)).first;
+        pending_connections.try_emplace(id, std::move(socket), listener, key, purpose, deadline_after(kProofTime))
+            .first;
     PendingConnection& pending = added->second;
     // A fresh connection's buffer has room for these few bytes.
     const auto sent = pending.socket.send_some(pending.handshake.challenge());
@@ -307,11 +311,11 @@ struct Acceptor::State {
     watch(pending.socket.fd(), id);
   }
 
-  void take_new_connections() {
+  void take_new_connections(std::size_t listener) {
     for (std::size_t i = 0; i < kBatch; ++i) {
       std::optional<Socket> socket;
       try {
-        socket = listener.accept_now();
+        socket = listeners[listener].accept_now();
       } catch (const Internal&) {
         // Out of descriptors: pending connections must not be what uses them up.
         if (pending_connections.empty()) throw;
@@ -319,7 +323,7 @@ struct Acceptor::State {
         continue;
       }
       if (!socket) return;
-      greet(std::move(*socket));
+      greet(std::move(*socket), listener);
     }
   }
 
@@ -350,7 +354,7 @@ struct Acceptor::State {
       return std::nullopt;
     }
     epoll_ctl(epoll.get(), EPOLL_CTL_DEL, pending.socket.fd(), nullptr);
-    Peer peer{.socket = std::move(pending.socket), .rank = verdict.rank};
+    Peer peer{.socket = std::move(pending.socket), .rank = verdict.rank, .listener = pending.listener};
     pending_connections.erase(found);
     return peer;
   }
@@ -361,8 +365,8 @@ struct Acceptor::State {
     if (count < 0 && errno != EINTR) throw Internal("epoll_wait: " + error_text(errno));
     for (int i = 0; i < count; ++i) {
       const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;
-      if (id == kListenerId) {
-        take_new_connections();
+      if (id < listeners.size()) {
+        take_new_connections(id);
       } else if (auto peer = hear(id)) {
         return peer;  // the remaining events will be reported again
       }
@@ -371,22 +375,34 @@ struct Acceptor::State {
     return std::nullopt;
   }
 
-  Listener listener;
+  std::vector<Listener> listeners;  // their numbers are their ids in the epoll; those of connections come after them
   const JobKey key;
   const Purpose purpose;
   const Log& log;
   FileDescriptor epoll;
   PendingConnections pending_connections;
-  std::uint64_t next_id = kListenerId + 1;
+  std::uint64_t next_id = listeners.size();
   bool warned = false;
 };
 
+namespace {
+
+std::vector<Listener> only(Listener listener) {
+  std::vector<Listener> listeners;
+  listeners.push_back(std::move(listener));
+  return listeners;
+}
+
+}  // namespace
+
 Acceptor::Acceptor(Listener listener, const JobKey& key, Purpose purpose, const Log& log)
-    : state_(std::make_unique<State>(std::move(listener), key, purpose, log)) {}
+    : Acceptor(only(std::move(listener)), key, purpose, log) {}
+Acceptor::Acceptor(std::vector<Listener> listeners, const JobKey& key, Purpose purpose, const Log& log)
+    : state_(std::make_unique<State>(std::move(listeners), key, purpose, log)) {}
 Acceptor::~Acceptor() = default;
 Acceptor::Acceptor(Acceptor&&) noexcept = default;
 
-const Address& Acceptor::address() const { return state_->listener.address(); }
+const Address& Acceptor::address(std::size_t listener) const { return state_->listeners.at(listener).address(); }
 
 int Acceptor::fd() const { return state_->epoll.get(); }
 

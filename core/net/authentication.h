@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
@@ -52,6 +53,7 @@ const char* purpose_name(Purpose purpose);
 struct Peer {
   Socket socket;
   int rank = -1;
+  std::size_t listener = 0;  // the number of the acceptor's listener that it has come to
 };
 
 // A connection that has not authenticated within this time is dropped.
@@ -64,17 +66,19 @@ inline constexpr Duration kProofTime = std::chrono::seconds(2);
 Socket connect_authenticated(const Address& address, const JobKey& key, Purpose purpose, int this_rank,
                              Deadline deadline, const Alarm& alarm = {});
 
-// Server side: accepts any number of connections concurrently and returns those that have authenticated. A connection
+// Server side: accepts any number of connections concurrently, to one listener or several, and returns those that have
+// authenticated; of each listener those of one client in the order in which it has connected them. A connection
 // that sends garbage, a wrong key, or nothing is dropped (at the latest after kProofTime), is logged once per Acceptor,
 // and delays no other. At most 1024 pending connections are kept, and no more than a quarter of the descriptors that
 // the process may have; beyond that the oldest are dropped.
 class Acceptor {
  public:
   Acceptor(Listener listener, const JobKey& key, Purpose purpose, const Log& log);
+  Acceptor(std::vector<Listener> listeners, const JobKey& key, Purpose purpose, const Log& log);
   ~Acceptor();
   Acceptor(Acceptor&&) noexcept;
 
-  const Address& address() const;
+  const Address& address(std::size_t listener = 0) const;
 
   // The next authenticated peer; throws Timeout("waiting for <what>") at the deadline, and what the alarm throws.
   Peer accept(Deadline deadline, std::string_view what, const Alarm& alarm = {});

@@ -237,6 +237,26 @@ std::vector<LocalAddress> local_addresses() {
   return addresses;
 }
 
+std::vector<std::string> addresses_of(const std::vector<LocalAddress>& own, const std::vector<std::string>& interfaces,
+                                      const char* option) {
+  std::vector<std::string> result;
+  std::string there;
+  for (const LocalAddress& entry : own) {
+    there += (there.empty() ? "" : ", ") + entry.interface + " (" + entry.address + ")";
+    if (interfaces.empty()) result.push_back(entry.address);
+  }
+  for (const std::string& interface : interfaces) {
+    for (const LocalAddress& entry : own) {
+      if (entry.interface == interface) result.push_back(entry.address);
+    }
+  }
+  if (!interfaces.empty() && result.empty()) {
+    throw InvalidArgument(std::string(option) + ": none of those is here; there " +
+                          (there.empty() ? "is no network" : "are " + there));
+  }
+  return result;
+}
+
 KeepAlive keep_alive(Duration lease) {
   const auto seconds = static_cast<int>(std::chrono::ceil<std::chrono::seconds>(lease).count());
   KeepAlive result;

@@ -58,4 +58,9 @@ struct LocalAddress {
 // loopback and 169.254.0.0/16, at most 16. Empty without a network.
 std::vector<LocalAddress> local_addresses();
 
+// The addresses of the interfaces that the user has named, in the user's order; all addresses if none are named. Throws
+// InvalidArgument, which begins with `option`, if none of the named interfaces exists. Pure.
+std::vector<std::string> addresses_of(const std::vector<LocalAddress>& own, const std::vector<std::string>& interfaces,
+                                      const char* option);
+
 }  // namespace hvd

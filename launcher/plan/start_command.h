@@ -26,6 +26,8 @@ struct RemoteShell {
   bool operator==(const RemoteShell&) const = default;
 };
 
+inline constexpr const char* kNetworkInterfaceOption = "--network-interface";
+
 // What all agents of a job are told.
 struct AgentOptions {
   std::vector<std::string> interfaces;  // the networks that may be used; empty: all

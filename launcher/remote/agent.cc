@@ -248,7 +248,9 @@ class Agent {
   void say_hello() {
     proto::FromAgent message;
     *message.mutable_hello() = local_hello();
-    if (!options_.interfaces.empty()) local_address_ = addresses_of(local_addresses(), options_.interfaces).front();
+    if (!options_.interfaces.empty()) {
+      local_address_ = addresses_of(local_addresses(), options_.interfaces, kNetworkInterfaceOption).front();
+    }
     message.mutable_hello()->set_local_address(local_address_);
     message.mutable_hello()->set_reserved_port(reserved_port_.emplace().number());
     message.mutable_hello()->set_parent_address(parent_address_);

@@ -339,26 +339,6 @@ Way find_parent(const std::vector<Address>& addresses, Deadline deadline) {
   }
 }
 
-std::vector<std::string> addresses_of(const std::vector<LocalAddress>& own,
-                                      const std::vector<std::string>& interfaces) {
-  std::vector<std::string> result;
-  std::string there;
-  for (const LocalAddress& entry : own) {
-    there += (there.empty() ? "" : ", ") + entry.interface + " (" + entry.address + ")";
-    if (interfaces.empty()) result.push_back(entry.address);
-  }
-  for (const std::string& interface : interfaces) {
-    for (const LocalAddress& entry : own) {
-      if (entry.interface == interface) result.push_back(entry.address);
-    }
-  }
-  if (!interfaces.empty() && result.empty()) {
-    throw InvalidArgument("--network-interface: none of those is here; there " +
-                          (there.empty() ? "is no network" : "are " + there));
-  }
-  return result;
-}
-
 std::unique_ptr<LinkToParent> connect_to_parent(EventLoop& loop, const Certificate& certificate, const Address& parent,
                                                 Deadline deadline) {
   start_grpc();

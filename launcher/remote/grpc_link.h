@@ -60,11 +60,6 @@ struct Way {
 
 // Tries the addresses in turn, one second each, until one answers. Throws Timeout with the error of each address.
 Way find_parent(const std::vector<Address>& addresses, Deadline deadline);
-
-// Returns the addresses of the interfaces that the user has named, in the user's order; all addresses if none are
-// named. Throws InvalidArgument if none of the named interfaces exists. Pure.
-std::vector<std::string> addresses_of(const std::vector<LocalAddress>& own, const std::vector<std::string>& interfaces);
-
 // Connects an agent to the parent that has started it: blocks until both ends have authenticated. Tries once, since a
 // parent listens before it starts agents. Throws PeerLost or Timeout, with the address and the cause.
 std::unique_ptr<LinkToParent> connect_to_parent(EventLoop& loop, const Certificate& certificate, const Address& parent,

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <map>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -94,7 +95,7 @@ class Exchange {
 
  private:
   void step(Deadline deadline) {
-    if (!is_open_) open_listeners();
+    if (!acceptor_) open_listeners();
     for (auto& [rank, neighbour] : neighbours_) neighbour.settle();
     if (Clock::now() >= next_look_) look_for_stalls();
     const Deadline until = std::min(deadline, next_deadline());
@@ -106,7 +107,6 @@ class Exchange {
   }
 
   void open_listeners() {
-    is_open_ = true;
     const int own = parts_.topology.rank;
     bool wants_unix = false, wants_tcp = false;
     for (int rank = 0; rank < parts_.topology.size; ++rank) {
@@ -115,19 +115,19 @@ class Exchange {
     std::vector<Listener> listeners;
     if (wants_unix) listeners.push_back(Listener::unix_abstract());
     if (wants_tcp) listeners.push_back(Listener::tcp(parts_.local_host));
-    for (Listener& listener : listeners) {
-      const Address address = listener.address();
+    for (const Listener& listener : listeners) {
+      const Address& address = listener.address();
       parts_.store.set(ChannelParts::address_key(own, address.kind), address.to_string());
-      listeners_.emplace_back(std::move(listener), parts_.job_key, Purpose::messages, parts_.log);
-      std::uint32_t watched = 0;
-      watch(epoll_.get(), listeners_.back().fd(), event_of(EventSource::listener), EPOLLIN, watched);
     }
+    acceptor_.emplace(std::move(listeners), parts_.job_key, Purpose::messages, parts_.log);
+    std::uint32_t watched = 0;
+    watch(epoll_.get(), acceptor_->fd(), event_of(EventSource::listener), EPOLLIN, watched);
     parts_.store.add(ChannelParts::ready_key(own), 1);
   }
 
   Deadline next_deadline() const {
     Deadline next = next_look_;
-    for (const Acceptor& listener : listeners_) next = std::min(next, listener.next_deadline());
+    if (acceptor_) next = std::min(next, acceptor_->next_deadline());
     for (const auto& [rank, neighbour] : neighbours_) next = std::min(next, neighbour.next_deadline());
     return next;
   }
@@ -146,11 +146,9 @@ class Exchange {
 
   void accept_peers() {
     const Topology& topology = parts_.topology;
-    for (Acceptor& listener : listeners_) {
-      while (auto peer = listener.accept_now()) {
-        const bool known = peer->rank >= 0 && peer->rank < topology.size && peer->rank != topology.rank;
-        if (known) neighbour_of(peer->rank).accept(std::move(peer->socket));
-      }
+    while (auto peer = acceptor_->accept_now()) {
+      const bool known = peer->rank >= 0 && peer->rank < topology.size && peer->rank != topology.rank;
+      if (known) neighbour_of(peer->rank).accept(std::move(peer->socket));
     }
   }
 
@@ -198,8 +196,7 @@ class Exchange {
   const ChannelParts parts_;
   const int bell_;
   FileDescriptor epoll_;
-  bool is_open_ = false;
-  std::vector<Acceptor> listeners_;
+  std::optional<Acceptor> acceptor_;  // since the first step
   PeerMemory memory_;
   Matcher matcher_;
   std::map<int, Neighbour> neighbours_;

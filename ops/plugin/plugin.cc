@@ -74,16 +74,6 @@ std::string PluginLibrary::last_error() const {
   return text != nullptr ? text : "no reason given";
 }
 
-std::vector<std::string> plugin_paths(const std::string& list) {
-  std::vector<std::string> paths;
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(':', begin), list.size());
-    if (end > begin) paths.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return paths;
-}
-
 std::string installed_plugin_folder() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&installed_plugin_folder), &info) == 0 || info.dli_fname == nullptr)

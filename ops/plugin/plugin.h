@@ -36,9 +36,6 @@ class PluginLibrary {
   const hvd_plugin* table_ = nullptr;
 };
 
-// Splits HVD_PLUGINS into paths, which are separated by ':'. Pure.
-std::vector<std::string> plugin_paths(const std::string& list);
-
 // The folder of hvd's own plugins: hvd/ beside the library or program that contains this code.
 std::string installed_plugin_folder();
 

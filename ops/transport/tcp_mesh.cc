@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <sstream>
 #include <utility>
@@ -34,17 +35,24 @@ std::string list_ranks(const std::vector<int>& ranks, const DescribeRank& descri
 
 // The published entry of a rank.
 struct Offer {
-  Address address;
-  int sockets;
+  int sockets;                     // on each network
+  std::vector<Address> addresses;  // one on each network
 
-  std::string to_string() const { return address.to_string() + " " + std::to_string(sockets); }
+  std::string to_string() const {
+    std::string text = std::to_string(sockets);
+    for (const Address& address : addresses) text += " " + address.to_string();
+    return text;
+  }
 
   static Offer parse(const std::string& text) {
-    const auto space = std::min(text.find(' '), text.size());
-    int sockets = 0;
-    std::istringstream(text.substr(space)) >> sockets;
-    if (sockets < 1 || sockets > kMaxSocketsPerPeer) throw InvalidArgument("'" + text + "' offers no sockets");
-    return {Address::parse(text.substr(0, space)), sockets};
+    std::istringstream words(text);
+    Offer offer{};
+    words >> offer.sockets;
+    for (std::string word; words >> word;) offer.addresses.push_back(Address::parse(word));
+    const bool has_networks = !offer.addresses.empty() && offer.addresses.size() <= kMaxNetworks;
+    if (offer.sockets < 1 || offer.sockets > kMaxSocketsPerPeer || !has_networks)
+      throw InvalidArgument("'" + text + "' offers no sockets");
+    return offer;
   }
 };
 
@@ -61,8 +69,10 @@ std::vector<Socket> connect_to(int peer, const MeshSetup& setup) {
     std::vector<Socket> sockets;
     // Connected sequentially, so that the other end has them in the same order.
     for (int i = 0; i < std::min(offer.sockets, setup.sockets_per_peer); ++i) {
-      sockets.push_back(connect_authenticated(offer.address, setup.job_key, Purpose::data, setup.rank, setup.deadline,
-                                              setup.store.alarm()));
+      for (const Address& address : offer.addresses) {
+        sockets.push_back(connect_authenticated(address, setup.job_key, Purpose::data, setup.rank, setup.deadline,
+                                                setup.store.alarm()));
+      }
     }
     return sockets;
   } catch (const Timeout& error) {  // other errors name their subject: an abort's error is not about this peer
@@ -83,24 +93,65 @@ Peer accept_one(Acceptor& acceptor, const std::vector<int>& missing, const MeshS
   }
 }
 
+// The connections of one peer that have come so far, in the order in which it connected them.
+class Arrivals {
+ public:
+  Arrivals(std::size_t networks, int per_network)
+      : of_network_(networks), per_network_(static_cast<std::size_t>(per_network)) {}
+
+  // Returns false, and closes the connection, if the peer has all its connections on that network already.
+  bool add(Peer peer) {
+    auto& there = of_network_.at(peer.listener);
+    if (there.size() == per_network_) return false;
+    there.push_back(std::move(peer.socket));
+    return true;
+  }
+
+  bool complete() const {
+    return std::ranges::all_of(of_network_, [this](const auto& there) { return there.size() == per_network_; });
+  }
+
+  std::vector<Socket> take() {
+    std::vector<Socket> sockets;
+    for (std::size_t i = 0; i < per_network_; ++i) {
+      for (auto& there : of_network_) sockets.push_back(std::move(there[i]));
+    }
+    return sockets;
+  }
+
+ private:
+  std::vector<std::vector<Socket>> of_network_;
+  const std::size_t per_network_;
+};
+
 // Accepts connections until `missing` is empty.
 void accept_all(Acceptor& acceptor, std::vector<int> missing, const MeshSetup& setup, Sockets& sockets) {
-  std::map<int, std::size_t> expected;  // number of sockets, of ranks that have begun to connect
+  std::map<int, Arrivals> arrivals;  // of ranks that have begun to connect
   while (!missing.empty()) {
     Peer peer = accept_one(acceptor, missing, setup);
-    const auto found = std::find(missing.begin(), missing.end(), peer.rank);
-    if (found == missing.end()) {
-      setup.log.warning("refused a data connection from rank " + std::to_string(peer.rank) + ", which is not awaited");
+    const int rank = peer.rank;
+    const auto found = std::find(missing.begin(), missing.end(), rank);
+    if (found != missing.end() && !arrivals.contains(rank)) {
+      arrivals.try_emplace(rank, setup.local_hosts.size(),
+                           std::min(offer_of(rank, setup).sockets, setup.sockets_per_peer));
+    }
+    if (found == missing.end() || !arrivals.at(rank).add(std::move(peer))) {
+      setup.log.warning("refused a data connection from rank " + std::to_string(rank) + ", which is not awaited");
       continue;
     }
-    auto& of_peer = sockets[peer.rank];
-    if (of_peer.empty()) {
-      const int count = std::min(offer_of(peer.rank, setup).sockets, setup.sockets_per_peer);
-      expected[peer.rank] = static_cast<std::size_t>(count);
-    }
-    of_peer.push_back(std::move(peer.socket));
-    if (of_peer.size() == expected[peer.rank]) missing.erase(found);
+    if (!arrivals.at(rank).complete()) continue;
+    sockets.emplace(rank, arrivals.at(rank).take());
+    missing.erase(found);
   }
+}
+
+Offer listen_on_all(const MeshSetup& setup, std::vector<Listener>& listeners) {
+  Offer offer{.sockets = setup.sockets_per_peer, .addresses = {}};
+  for (const std::string& host : setup.local_hosts) {
+    listeners.push_back(Listener::tcp(host));
+    offer.addresses.push_back(listeners.back().address());
+  }
+  return offer;
 }
 
 }  // namespace
@@ -109,8 +160,10 @@ Sockets connect_mesh(const MeshSetup& setup) {
   Sockets sockets;
   if (setup.ranks.size() < 2) return sockets;
 
-  Acceptor acceptor(Listener::tcp(setup.local_host), setup.job_key, Purpose::data, setup.log);
-  setup.store.set(store_key(setup.rank), Offer{acceptor.address(), setup.sockets_per_peer}.to_string());
+  std::vector<Listener> listeners;
+  const Offer offer = listen_on_all(setup, listeners);
+  Acceptor acceptor(std::move(listeners), setup.job_key, Purpose::data, setup.log);
+  setup.store.set(store_key(setup.rank), offer.to_string());
   std::vector<int> higher;
   for (const int peer : setup.ranks) {
     if (peer < setup.rank) sockets.emplace(peer, connect_to(peer, setup));
@@ -151,6 +204,16 @@ int sockets_for_speed(std::optional<int> megabits_per_second) {
   const int speed = megabits_per_second.value_or(0);
   if (speed >= 100'000) return 4;
   return speed >= 25'000 ? 2 : 1;
+}
+
+std::vector<std::string> equally_fast(const std::vector<std::string>& addresses,
+                                      const std::function<std::optional<int>(const std::string&)>& speed_of) {
+  int highest = 0;
+  for (const std::string& address : addresses) highest = std::max(highest, speed_of(address).value_or(0));
+  std::vector<std::string> result;
+  std::ranges::copy_if(addresses, std::back_inserter(result),
+                       [&](const std::string& address) { return speed_of(address).value_or(highest) == highest; });
+  return result;
 }
 
 std::optional<int> link_speed(const std::string& local_host) {

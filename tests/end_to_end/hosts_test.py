@@ -418,6 +418,42 @@ def test_an_interface_is_chosen_by_its_name(hvdrun, two_networks):
     two_networks.await_nothing_left()
 
 
+SENT_BY_INTERFACE = """
+import pathlib
+import numpy as np
+import arrays, hvd
+
+def sent():
+    lines = pathlib.Path("/proc/net/dev").read_text().splitlines()[2:]
+    return {line.split(":")[0].strip(): int(line.split(":")[1].split()[8]) for line in lines}
+
+hvd.init()
+before = sent()
+values = np.random.default_rng(hvd.rank()).random(1 << 20, np.float32)
+total = arrays.allreduce(values, op=arrays.Sum)
+expected = sum(np.random.default_rng(rank).random(1 << 20, np.float32) for rank in range(2))
+after = sent()
+print(hvd.rank(), after["eth0"] - before["eth0"], after["eth1"] - before["eth1"], (total == expected).all())
+"""
+
+
+def test_data_takes_all_named_networks(hvdrun, two_networks):
+    job = ("--rsh", two_networks.rsh, "-np", 2, "-H", "h1,h2")
+    program = (sys.executable, "-c", SENT_BY_INTERFACE)
+    done = two_networks.run(hvdrun, *job, "--network-interface", "eth0,eth1,bridge0,bridge1", *program)
+    assert done.returncode == 0, done.stderr
+    for line in done.stdout.splitlines():
+        _, first, second, right = line.split()
+        assert right == "True"
+        # A ring of two ranks: each sends as much as a tensor has, 4 MB.
+        assert 1.9e6 < int(first) < 2.6e6 and 1.9e6 < int(second) < 2.6e6, line
+    assert len(done.stdout.splitlines()) == 2
+    done = two_networks.run(hvdrun, *job, "-x", "HVD_NETWORK_INTERFACES=ib7", *program)
+    assert done.returncode != 0
+    assert "HVD_NETWORK_INTERFACES: none of those is here; there are eth0 (10.9.0." in done.stderr
+    two_networks.await_nothing_left()
+
+
 # --- the data plane ---
 
 

@@ -26,12 +26,17 @@ struct Dependencies {
                           .ranks = std::move(ranks),
                           .store = store,
                           .job_key = key,
-                          .local_host = "127.0.0.1",
+                          .local_hosts = networks(),
                           .sockets_per_peer = run.kind == TransportKind::striped_tcp ? 3 : 1,
                           .describe = [](int peer) { return "rank " + std::to_string(peer); },
                           .log = log,
                           .deadline = deadline_after(20s)};
     return make_tcp_transport(setup, run.policy, abort);
+  }
+
+  std::vector<std::string> networks() const {
+    if (run.kind == TransportKind::striped_tcp) return {"127.0.0.1", "127.0.0.2"};
+    return {"127.0.0.1"};
   }
 
   const TransportRun& run;

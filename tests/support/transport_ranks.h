@@ -14,7 +14,11 @@
 
 namespace hvd::testing {
 
-enum class TransportKind { local, tcp, striped_tcp };  // the last with three connections to each peer
+enum class TransportKind {
+  local,
+  tcp,
+  striped_tcp
+};  // the last with three connections to each peer on each of two networks
 
 const char* transport_name(TransportKind kind);
 

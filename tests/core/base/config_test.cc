@@ -57,6 +57,7 @@ TEST_CASE("values are read") {
                                    {"HVD_DETERMINISTIC", "0"},
                                    {"HVD_ALGORITHM", "allreduce:-=ring"},
                                    {"HVD_SOCKETS_PER_PEER", "4"},
+                                   {"HVD_NETWORK_INTERFACES", "eth1,ib0"},
                                    {"HVD_SHARED_MEMORY", "off"},
                                    {"HVD_CHUNK_BYTES", "131072"},
                                    {"HVD_INSTRUCTION_SET", "scalar"},
@@ -75,6 +76,7 @@ TEST_CASE("values are read") {
   CHECK_FALSE(config.data_plane.deterministic);
   CHECK(config.data_plane.algorithm == "allreduce:-=ring");
   CHECK(config.data_plane.sockets_per_peer == 4);
+  CHECK(config.data_plane.network_interfaces == "eth1,ib0");
   CHECK_FALSE(config.data_plane.shared_memory);
   CHECK(config.data_plane.chunk_bytes == 131072);
   CHECK(config.data_plane.instruction_set == "scalar");

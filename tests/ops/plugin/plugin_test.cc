@@ -5,12 +5,6 @@
 
 namespace hvd::testing {
 
-TEST_CASE("plugin library: a list of paths") {
-  CHECK(plugin_paths("").empty());
-  CHECK(plugin_paths("/a.so") == std::vector<std::string>{"/a.so"});
-  CHECK(plugin_paths(":/a.so::b.so:") == std::vector<std::string>{"/a.so", "b.so"});
-}
-
 TEST_CASE("plugin library: what is none says why") {
   CHECK_THROWS_WITH(PluginLibrary("/nowhere/plugin.so"),
                     Catch::Matchers::Contains("the plugin /nowhere/plugin.so is not available") &&

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstring>
 #include <future>
+#include <sstream>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "tests/support/transport_ranks.h"
 
 using namespace hvd;
+using namespace std::string_literals;
 using namespace hvd::testing;
 
 namespace {
@@ -24,7 +26,7 @@ struct Job {
             .ranks = std::move(ranks),
             .store = store,
             .job_key = key,
-            .local_host = "127.0.0.1",
+            .local_hosts = {"127.0.0.1"},
             .sockets_per_peer = sockets_per_peer,
             .describe = [](int peer) { return "rank " + std::to_string(peer) + " on host-" + std::to_string(peer); },
             .log = log,
@@ -117,7 +119,7 @@ TEST_CASE("ranks that do not come are named") {
     CHECK(has(status.message(), "rank 0 on host-0"));
   }
   SECTION("an address where nobody listens any more") {
-    job.store.set("data/0", "tcp:127.0.0.1:1 1");
+    job.store.set("data/0", "1 tcp:127.0.0.1:1");
     const Status status = status_of([&] { connect_mesh(job.setup(1, {0, 1}, 50ms)); });
     CAPTURE(status.message());
     CHECK_FALSE(status.ok());
@@ -128,14 +130,19 @@ TEST_CASE("ranks that do not come are named") {
 TEST_CASE("a pair of ranks has as many sockets as the one that wants fewer, in the same order") {
   struct Case {
     int lower, higher, expected;
+    std::vector<std::string> networks = {"127.0.0.1"};  // of the lower rank
   };
-  for (const Case& c : {Case{1, 1, 1}, Case{4, 2, 2}, Case{3, 8, 3}, Case{64, 64, 64}}) {
+  for (const Case& c : {Case{1, 1, 1}, Case{4, 2, 2}, Case{3, 8, 3}, Case{64, 64, 64},
+                        Case{1, 1, 2, {"127.0.0.1", "127.0.0.2"}}, Case{3, 2, 6, {"127.0.0.1", "127.0.0.2", "::1"}}}) {
     CAPTURE(c.lower, c.higher);
     Job job;
     std::vector<Socket> lower, higher;
     std::thread peer([&] { higher = std::move(connect_mesh(job.setup(1, {0, 1}, 10s, c.higher)).at(0)); });
-    lower = std::move(connect_mesh(job.setup(0, {0, 1}, 10s, c.lower)).at(1));
+    MeshSetup setup = job.setup(0, {0, 1}, 10s, c.lower);
+    setup.local_hosts = c.networks;
+    lower = std::move(connect_mesh(setup).at(1));
     peer.join();
+    for (std::size_t i = 0; i < lower.size(); ++i) CHECK(lower[i].local_host() == c.networks[i % c.networks.size()]);
     REQUIRE(lower.size() == static_cast<std::size_t>(c.expected));
     REQUIRE(higher.size() == lower.size());
     for (std::size_t i = 0; i < lower.size(); ++i) {
@@ -147,9 +154,41 @@ TEST_CASE("a pair of ranks has as many sockets as the one that wants fewer, in t
   }
 }
 
+TEST_CASE("a connection too many on one network does not take the place of one on another") {
+  Job job;
+  std::thread peer([&] {
+    job.store.set("data/1", "1 tcp:127.0.0.1:1");
+    std::istringstream offer(job.store.get("data/0", deadline_after(10s)));
+    std::string sockets, first, second;
+    offer >> sockets >> first >> second;
+    std::vector<Socket> connections;
+    for (const std::string& address : {first, first, second}) {
+      connections.push_back(
+          connect_authenticated(Address::parse(address), job.key, Purpose::data, 1, deadline_after(10s)));
+    }
+    const std::byte sent{7};
+    connections[0].send_all({&sent, 1}, deadline_after(10s), "rank 0");
+    connections[2].send_all({&sent, 1}, deadline_after(10s), "rank 0");
+  });
+  MeshSetup setup = job.setup(0, {0, 1}, 10s);
+  setup.local_hosts = {"127.0.0.1", "127.0.0.2"};
+  auto sockets = std::move(connect_mesh(setup).at(1));
+  REQUIRE(sockets.size() == 2);
+  for (std::size_t i = 0; i < sockets.size(); ++i) {
+    CHECK(sockets[i].local_host() == setup.local_hosts[i]);
+    std::byte received{};
+    sockets[i].receive_all({&received, 1}, deadline_after(10s), "rank 1");
+    CHECK(received == std::byte{7});
+  }
+  peer.join();
+}
+
 TEST_CASE("what a rank offers is not believed blindly") {
-  for (const char* offer : {"", "tcp:127.0.0.1:1", "tcp:127.0.0.1:1 0", "tcp:127.0.0.1:1 -1", "tcp:127.0.0.1:1 65",
-                            "tcp:127.0.0.1:1 many", "127.0.0.1 1", "tcp:127.0.0.1:1  "}) {
+  std::string too_many_networks = "1";
+  for (std::size_t i = 0; i <= kMaxNetworks; ++i) too_many_networks += " tcp:127.0.0.1:1";
+  for (const std::string& offer :
+       {std::string(), "tcp:127.0.0.1:1"s, "0 tcp:127.0.0.1:1"s, "-1 tcp:127.0.0.1:1"s, "65 tcp:127.0.0.1:1"s,
+        "many tcp:127.0.0.1:1"s, "1 127.0.0.1"s, "1  "s, "1 tcp:127.0.0.1:1 tcp"s, too_many_networks}) {
     CAPTURE(offer);
     Job job;
     job.store.set("data/0", offer);
