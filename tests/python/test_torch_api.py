@@ -56,7 +56,7 @@ SIGNATURES = {
     "allgather_object": "obj, name=None",
     "DistributedOptimizer": "optimizer, named_parameters=None, compression=none, backward_passes_per_step=1, op=0, "
     "gradient_predivide_factor=1.0, num_groups=0, groups=None, sparse_as_dense=False, process_set=global, "
-    "gradient_as_bucket_view=False, wait_in_backward=True",
+    "gradient_as_bucket_view=False, wait_in_backward=True, overlap_step=False",
     "elastic.run": "func",
     "elastic.TorchState": "model=None, optimizer=None, **kwargs",
     "elastic.ElasticSampler": "dataset, shuffle=True, seed=0",

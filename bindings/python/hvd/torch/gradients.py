@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Callable
 
 import torch
@@ -30,7 +31,7 @@ from hvd.torch.memory import bucket_views
 from hvd.torch.sparse import start_sparse_allreduce
 from hvd.torch.tensors import delivered, wait_for
 
-PutBack = Callable[[], None]
+PutBack = Callable[[], Sequence[torch.nn.Parameter]]  # returns those whose gradients are back
 
 
 class _CollectingReducers(threading.local):
@@ -220,31 +221,58 @@ class GradientReducer:
     def finish(self) -> None:
         """Submits what no backward pass has reached (other ranks' may have), and waits until all gradients are back."""
         try:
-            missing = [p for p in self._names if p not in self._ready and p.requires_grad]
-            for parameter in missing:
-                self._submit(parameter)
+            self._submit_missing()
             self._wait()
         finally:
             self.forget()
 
+    def finish_in_parts(self) -> Iterator[Sequence[torch.nn.Parameter]]:
+        """As finish(), but yields parameters as soon as their gradients are back, while others still travel."""
+        try:
+            self._submit_missing()
+            yield from self._put_back_in_turn(in_parts=True)
+        finally:
+            self.forget()
+
+    def _submit_missing(self) -> None:
+        for parameter in [p for p in self._names if p not in self._ready and p.requires_grad]:
+            self._submit(parameter)
+
     @torch._disable_dynamo
     def _wait(self) -> None:
-        """Until all that was submitted has ended, also where something has failed: names are free again then."""
-        failure: HorovodInternalError | None = None
         try:
-            _collecting.hand_over(self)
-            for work, put_back in self._started:
-                try:
-                    wait_for(work)
-                    put_back()
-                except HorovodInternalError as error:
-                    failure = failure or error
-            if failure is not None:
-                raise failure
+            for _ in self._put_back_in_turn():
+                pass
         except BaseException:
             self.forget()
             raise
         self._started.clear()
+
+    def _put_back_in_turn(self, in_parts: bool = False) -> Iterator[Sequence[torch.nn.Parameter]]:
+        """Until all that was submitted has ended, also where something has failed, here or in whoever iterates: names
+        are free again then. In parts, each of which has what has ended when its first operation has."""
+        _collecting.hand_over(self)
+        waiting = iter(self._started)
+        failure: HorovodInternalError | None = None
+        part: list[torch.nn.Parameter] = []
+        try:
+            for work, put_back in waiting:
+                if in_parts and part and not work.poll():
+                    yield part
+                    part = []
+                try:
+                    wait_for(work)
+                    part += put_back()
+                except HorovodInternalError as error:
+                    failure = failure or error
+                    in_parts = False
+            if failure is not None:
+                raise failure
+            yield part
+        finally:
+            for work, _ in waiting:
+                with suppress(HorovodInternalError):
+                    work.wait()
 
     def _submit(self, parameter: torch.nn.Parameter) -> None:
         if not self._ready:
@@ -293,16 +321,22 @@ class GradientReducer:
     def _call(self, parameter: torch.nn.Parameter) -> tuple[Call, PutBack]:
         tensor, context = self._compression.compress(self._dense_gradient(parameter))
         call, received = allreduce_call(tensor, True, self._names[parameter], *self._arguments)
-        return call, lambda: self._put_back(parameter, delivered(received, tensor, True), context)
+
+        def put_back() -> Sequence[torch.nn.Parameter]:
+            self._put_back(parameter, delivered(received, tensor, True), context)
+            return (parameter,)
+
+        return call, put_back
 
     def _group_call(self, parameters: Sequence[torch.nn.Parameter]) -> tuple[Call, PutBack]:
         compressed = [self._compression.compress(self._dense_gradient(parameter)) for parameter in parameters]
         tensors = [tensor for tensor, _ in compressed]
         call, received = grouped_allreduce_call(tensors, True, self._names[parameters[0]], *self._arguments)
 
-        def put_back() -> None:
+        def put_back() -> Sequence[torch.nn.Parameter]:
             for parameter, result, (tensor, context) in zip(parameters, received, compressed):
                 self._put_back(parameter, delivered(result, tensor, True), context)
+            return parameters
 
         return call, put_back
 
@@ -350,12 +384,13 @@ class GradientReducer:
         # The name that it would have if it were dense: ranks that take it for dense get an error, and do not wait.
         work, finish = start_sparse_allreduce(to_send, "allreduce", self._names[parameter], op, process_set)
 
-        def put_back() -> None:
+        def put_back() -> Sequence[torch.nn.Parameter]:
             result = finish(work)
             if result._nnz() >= parameter.shape[:dimensions].numel():
                 self._travels_dense.add(parameter)
             received = self._compression.decompress(result._values(), context) * postscale
             self._put_back_sparse(parameter, result._indices(), received)
+            return (parameter,)
 
         self.add_started(work, put_back)
 

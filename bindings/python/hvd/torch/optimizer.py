@@ -6,11 +6,12 @@ import sys
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Callable, NoReturn
 
 import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from hvd import arguments, basics, elastic
 from hvd.process_set import ProcessSet, global_process_set, name_of_optimizer
@@ -27,6 +28,7 @@ class _Distributed(Behaviour):
     _gradients: GradientReducer | None  # None: this rank is alone, and nothing is reduced
     _parameter_names: dict[torch.nn.Parameter, str]
     _opt_called: bool
+    _overlaps_step: bool
     _should_synchronize: bool
     _synchronized: bool
 
@@ -125,9 +127,41 @@ class _Distributed(Behaviour):
                 "gradients are reduced a second time",
                 stacklevel=2,
             )
+        if self._overlaps_step and self._gradients is not None and not self._has_step_hooks():
+            self._step_in_parts(self._gradients)
+            return None
         self.synchronize()
         self._synchronized = False
         return super().step()
+
+    @torch._disable_dynamo
+    def _step_in_parts(self, reducer: GradientReducer) -> None:
+        """The optimizer's step, of some parameters at a time: those whose gradients are back, while others travel."""
+        self._add_new_parameters(reducer)
+        groups = self.param_groups
+        whole = [group["params"] for group in groups]
+        left = {parameter for parameters in whole for parameter in parameters}
+
+        def step_of(some: Collection[torch.nn.Parameter]) -> None:
+            for group, parameters in zip(groups, whole):
+                group["params"] = [parameter for parameter in parameters if parameter in some]
+            self.param_groups = [group for group in groups if group["params"]]
+            super(_Distributed, self).step()
+            left.difference_update(some)
+
+        try:
+            for reduced in reducer.finish_in_parts():
+                step_of(left.intersection(reduced))
+            step_of(set(left))  # what is not reduced
+        finally:
+            self.param_groups = groups
+            for group, parameters in zip(groups, whole):
+                group["params"] = parameters
+
+    def _has_step_hooks(self) -> bool:
+        """Whether somebody is to be called before or after each step, and expects it to be a whole one."""
+        own = self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks
+        return bool(own or _global_optimizer_pre_hooks or _global_optimizer_post_hooks)
 
     # torch wraps the step of a class that it has not wrapped yet, to call hooks; the one called above does so already.
     step.hooked = True  # type: ignore[attr-defined]
@@ -174,6 +208,7 @@ def DistributedOptimizer(
     process_set: ProcessSet = global_process_set,
     gradient_as_bucket_view: bool = False,
     wait_in_backward: bool = True,
+    overlap_step: bool = False,
 ) -> torch.optim.Optimizer:
     """Wraps an optimizer: each gradient is reduced over the ranks as soon as the backward pass has it, while the pass
     goes on, and `backward()` returns when those that it has submitted are back. So they can be clipped or unscaled like
@@ -206,6 +241,10 @@ def DistributedOptimizer(
         wait_in_backward: False: `backward()` does not wait, `step()` does, or `synchronize()`, which must then come
             before anything that reads gradients. As Horovod has it; what is computed between the two overlaps, and
             each gradient is reduced as soon as it is there, however busy the cores are.
+        overlap_step: `step()` updates each parameter as soon as its gradient is back, while others still travel, with
+            the same result as otherwise. Implies wait_in_backward=False. For torch's own optimizers, which update each
+            parameter by itself. If a reduction fails, some parameters have been updated and others not, so in elastic
+            jobs `step()` waits for all gradients first; it does so as well if it is given a closure or has hooks.
 
     Returns:
         An optimizer of a subclass of the given one's class, which has its name, and further `synchronize()`,
@@ -220,6 +259,8 @@ def DistributedOptimizer(
         raise TypeError(f"optimizer is a {type(optimizer).__name__}: expected an optimizer of torch.optim")
     arguments.compressor(compression)
     check_gradient_reduction(op, gradient_predivide_factor)
+    if overlap_step:
+        _require_parameterwise(optimizer)
     names = _names_of(optimizer, named_parameters)
     passes = arguments.positive(backward_passes_per_step, "backward_passes_per_step")
     trained = {parameter: name for parameter, name in names.items() if parameter.requires_grad}
@@ -233,6 +274,7 @@ def DistributedOptimizer(
     wrapped = subclassed(optimizer, _Distributed)
     wrapped._parameter_names = names
     wrapped._should_synchronize, wrapped._synchronized, wrapped._gradients = True, False, None
+    wrapped._overlaps_step = overlap_step and not elastic.may_grow()
     if takes_part:
         wrapped._gradients = GradientReducer(
             names=trained,
@@ -245,11 +287,21 @@ def DistributedOptimizer(
             postscale_factor=gradient_predivide_factor,
             sparse_as_dense=sparse_as_dense,
             as_bucket_view=gradient_as_bucket_view,
-            waits_in_backward=wait_in_backward,
+            waits_in_backward=wait_in_backward and not overlap_step,
             process_set=process_set,
         )
         _watch(trained, wrapped._gradients)
     return wrapped
+
+
+def _require_parameterwise(optimizer: torch.optim.Optimizer) -> None:
+    """Refuses those that may keep something of a whole step: a count of steps, a norm of all gradients."""
+    kind = type(optimizer)
+    if getattr(torch.optim, kind.__name__, None) is not kind or kind is torch.optim.LBFGS:
+        raise ValueError(
+            f"overlap_step: {kind.__name__} is not known to update each parameter by itself, as the optimizers of "
+            "torch.optim do but for LBFGS"
+        )
 
 
 def _is_in_compiled_backward() -> bool:
