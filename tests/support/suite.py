@@ -27,10 +27,7 @@ SANITIZERS = {
 }
 # Too long for sanitizers: searches through many states, and one that computes on one thread. What they call is called
 # by shorter tests as well.
-SEARCHES = (
-    "^core_control:schedule lock: every interleaving|^ops_choice:the model|"
-    "^launcher:membership: every interleaving of two|^launcher:every option of the other launchers"
-)
+SEARCHES = "^core_control:schedule lock: every interleaving|^ops_choice:the model"
 FUZZED = sorted(path.name.removesuffix("_fuzzer.cc") for path in (ROOT / "tests/fuzz").glob("*_fuzzer.cc"))
 OTHER_VERSIONS = (("TensorFlow", "2.13.1"), ("TensorFlow", "2.18.1"), ("JAX", "0.6.2"), ("Spark", "3.5.9"))
 BENCHMARKS = ("collectives", "control_plane", "reduction")
