@@ -120,7 +120,8 @@ void add_options_of_job(CLI::App& app, CommandLine& line) {
               "They listen where it says, a host a line: HOST ADDRESS:PORT");
   start.value("-p,--ssh-port", "PORT", "Where ssh is listened for");
   start.value("-i,--ssh-identity-file", line.start.remote_shell.identity_file, "FILE", "The private key for ssh");
-  start.repeatable("--network-interface", "NAME,...", "Use only these networks between hosts, data all of them at once. Default: any");
+  start.repeatable("--network-interface", "NAME,...",
+                   "Use only these networks between hosts, data all of them at once. Default: any");
   start.value("--start-timeout", "SECONDS", "For all hosts and processes to start. Default: 30");
   start.value("--lease", "SECONDS", "A host that is silent for so long is lost. Default: 5");
 

@@ -69,7 +69,8 @@ class ElasticDriver {
   };
 
   std::vector<std::string> addresses() const {
-    std::vector<std::string> result = addresses_of(local_addresses(), hosts_.agents.interfaces, kNetworkInterfaceOption);
+    std::vector<std::string> result =
+        addresses_of(local_addresses(), hosts_.agents.interfaces, kNetworkInterfaceOption);
     if (result.empty()) result.emplace_back("127.0.0.1");
     return result;
   }

@@ -102,7 +102,8 @@ class Driver {
 
  private:
   std::vector<std::string> addresses() const {
-    std::vector<std::string> result = addresses_of(local_addresses(), hosts_.agents.interfaces, kNetworkInterfaceOption);
+    std::vector<std::string> result =
+        addresses_of(local_addresses(), hosts_.agents.interfaces, kNetworkInterfaceOption);
     const bool some_are_here =
         std::any_of(hosts_.hosts.begin(), hosts_.hosts.end(), [](const auto& entry) { return entry.is_here; });
     if (some_are_here || result.empty()) result.emplace_back(kLoopback);
