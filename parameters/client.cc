@@ -51,8 +51,8 @@ class MeasuredWait {
   explicit MeasuredWait(Metrics* metrics) : metrics_(metrics) {}
   ~MeasuredWait() {
     if (metrics_ == nullptr) return;
-    if (server_) metrics_->ps_wait_time.add(Clock::now() - began_);
-    if (!is_given_up_) metrics_->ps_awaited.set(0);
+    if (server_) metrics_->worker.wait_time.add(Clock::now() - began_);
+    if (!is_given_up_) metrics_->worker.awaited.set(0);
   }
   MeasuredWait(const MeasuredWait&) = delete;
   MeasuredWait& operator=(const MeasuredWait&) = delete;
@@ -62,9 +62,9 @@ class MeasuredWait {
     if (!server_) began_ = now;
     server_ = server;
     const std::uint64_t number = static_cast<std::uint64_t>(server) + 1;
-    if (metrics_->ps_awaited.value() == number) return;
-    metrics_->ps_waiting_since.set(static_cast<std::uint64_t>(now.time_since_epoch().count()));
-    metrics_->ps_awaited.set(number);
+    if (metrics_->worker.awaited.value() == number) return;
+    metrics_->worker.waiting_since.set(static_cast<std::uint64_t>(now.time_since_epoch().count()));
+    metrics_->worker.awaited.set(number);
   }
   void give_up() { is_given_up_ = true; }
 
@@ -321,10 +321,9 @@ void ParameterClient::State::deal_places(const ShardMessage& prototype, std::spa
 
 // The places of a pull's rows that the cache does not have; the others are copied.
 std::vector<std::uint32_t> ParameterClient::State::missing_in_cache(const ShardMessage& pull) {
-  const std::size_t width = spec_of(pull.table).width;
   std::vector<std::uint32_t> missing;
   for (std::uint32_t i = 0; i < pull.rows.keys.size(); ++i) {
-    if (!pull.cache->find(pull.rows.keys[i], clock, pull.rows.rows + i * width)) missing.push_back(i);
+    if (!pull.cache->find(pull.rows.keys[i], clock, pull.rows.rows + i * pull.width)) missing.push_back(i);
   }
   return missing;
 }
@@ -347,7 +346,7 @@ ParameterClient::CallReference ParameterClient::State::start(int table, PsOp op,
     }
   }
   auto call = std::make_shared<Call>();
-  ShardMessage prototype{.request = {.op = op}, .table = table, .call = call, .rows = rows};
+  ShardMessage prototype{.request = {.op = op}, .table = table, .width = spec.width, .call = call, .rows = rows};
   if (op == PsOp::push || op == PsOp::fill) prototype.rows.rows = nullptr;
   if (rows.is_whole) {
     if (rows.values <= (spec.rows - 1) * spec.width || rows.values > spec.rows * spec.width) {

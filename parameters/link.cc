@@ -140,7 +140,7 @@ void Link::progress() {
 
 // False: there is no room yet.
 bool Link::send(const ShardMessage& message) {
-  const std::size_t bytes = payload_bytes(message);
+  const std::size_t bytes = message.payload_bytes();
   std::byte* const to = pipe_->room(ps_frame_bytes(bytes));
   if (to == nullptr) return false;
   PsRequest request = message.request;
@@ -149,45 +149,9 @@ bool Link::send(const ShardMessage& message) {
     request.table = table_numbers_[static_cast<std::size_t>(message.table)];
   }
   std::memcpy(to, &request, sizeof request);
-  write_payload(message, to + kPsHeaderBytes);
+  message.write_payload(to + kPsHeaderBytes);
   pipe_->commit(ps_frame_bytes(bytes));
   return true;
-}
-
-std::size_t Link::payload_bytes(const ShardMessage& message) const {
-  if (!message.has_rows()) return message.payload.size();
-  const std::size_t gradients = message.has_gradients() ? width_of(message) * sizeof(float) : 0;
-  return message.request.rows * (sizeof(std::uint64_t) + gradients);
-}
-
-void Link::write_payload(const ShardMessage& message, std::byte* to) const {
-  if (message.has_rows()) return write_rows(message, to);
-  if (!message.payload.empty()) std::memcpy(to, message.payload.data(), message.payload.size());
-}
-
-void Link::write_rows(const ShardMessage& message, std::byte* to) const {
-  const RowsCall& rows = message.rows;
-  const std::size_t count = message.request.rows, width = width_of(message);
-  const std::size_t row_bytes = width * sizeof(float);
-  if (message.places.empty()) {
-    std::memcpy(to, rows.keys.data() + message.first, count * sizeof(std::uint64_t));
-  } else {
-    for (std::size_t i = 0; i < count; ++i) {
-      std::memcpy(to + i * sizeof(std::uint64_t), &rows.keys[message.places[i]], sizeof(std::uint64_t));
-    }
-  }
-  if (!message.has_gradients()) return;
-  std::byte* const values = to + count * sizeof(std::uint64_t);
-  const std::size_t total = rows.values;
-  if (message.places.empty()) {
-    const std::size_t begin = message.first * width, there = std::min(count * width, total - begin);
-    std::memcpy(values, rows.gradients + begin, there * sizeof(float));
-    std::memset(values + there * sizeof(float), 0, count * row_bytes - there * sizeof(float));
-    return;
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    std::memcpy(values + i * row_bytes, rows.gradients + message.places[i] * width, row_bytes);
-  }
 }
 
 // ---- Answers
@@ -218,35 +182,14 @@ void Link::take(const PsAnswer& answer, std::span<const std::byte> payload) {
     min_clock_ = std::max(min_clock_, answer.min_clock);
     if (message.request.op == PsOp::open_table) table_numbers_.push_back(static_cast<std::uint16_t>(answer.rows));
     if (message.request.op == PsOp::stats) message.call->texts[message.request.shard] = text;
-    if (message.rows.rows != nullptr) copy_rows(message, payload);
+    if (message.wants_rows() && !message.copy_rows(payload)) {
+      throw Internal(name() + " has answered with rows of another size");
+    }
     finish(message, Status(), answer.version);
-    if (message.cache != nullptr && message.rows.rows != nullptr) cache_rows(message, payload);
+    if (message.wants_rows()) message.cache_rows(payload);
   }
   messages_.pop_front();
   --sent_;
-}
-
-void Link::copy_rows(const ShardMessage& message, std::span<const std::byte> payload) const {
-  const std::size_t count = message.request.rows, width = width_of(message);
-  if (payload.size() != count * width * sizeof(float)) {
-    throw Internal(name() + " has answered with rows of another size");
-  }
-  if (message.places.empty()) {
-    const std::size_t begin = message.first * width, there = std::min(count * width, message.rows.values - begin);
-    std::memcpy(message.rows.rows + begin, payload.data(), there * sizeof(float));
-    return;
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    std::memcpy(message.rows.rows + message.places[i] * width, payload.data() + i * width * sizeof(float),
-                width * sizeof(float));
-  }
-}
-
-void Link::cache_rows(const ShardMessage& message, std::span<const std::byte> payload) const {
-  const auto* const rows = reinterpret_cast<const float*>(payload.data());  // payloads are aligned
-  for (std::size_t i = 0; i < message.request.rows; ++i) {
-    message.cache->keep(message.key(i), message.request.clock, rows + i * width_of(message));
-  }
 }
 
 void Link::finish(const ShardMessage& message, Status status, std::uint64_t version) {

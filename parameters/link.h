@@ -8,54 +8,20 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
-#include <limits>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/net/byte_codec.h"
 #include "parameters/client.h"
 #include "parameters/message.h"
 #include "parameters/pipe.h"
-#include "parameters/row_cache.h"
 #include "parameters/server_attempt.h"
+#include "parameters/shard_message.h"
 #include "parameters/table_spec.h"
 
 namespace hvd {
-
-// A call in progress: how many of its messages have no answer yet, and what went wrong first.
-class ParameterClient::Call {
- public:
-  int unanswered = 0;
-  bool told = false;     // somebody has waited for it
-  bool dropped = false;  // nobody will
-  Status status;
-  std::uint64_t version = std::numeric_limits<std::uint64_t>::max();
-  std::vector<std::uint64_t> own_keys;  // of a whole table: refers to no memory of the caller
-  std::vector<std::string> texts;       // stats: the answers, by shard
-  std::function<void()> at_end;         // called when all have answered
-};
-
-// What is sent to one shard: rows of a call, or a payload of another kind.
-struct ShardMessage {
-  PsRequest request;
-  int table = -1;
-  ParameterClient::CallReference call;  // null: nobody waits for it
-  RowsCall rows{};
-  std::vector<std::uint32_t> places{};  // of its rows within the call; empty: `request.rows` from `first` on
-  std::uint32_t first = 0;
-  Bytes payload{};
-  RowCache* cache = nullptr;  // of the table, if it has one
-
-  std::uint64_t key(std::size_t i) const { return rows.keys[places.empty() ? first + i : places[i]]; }
-  bool has_rows() const { return request.op == PsOp::pull || has_gradients(); }
-  bool has_gradients() const {
-    return request.op == PsOp::push || request.op == PsOp::push_pull || request.op == PsOp::fill;
-  }
-};
 
 class Link {
  public:
@@ -93,17 +59,9 @@ class Link {
   void adopt(ServerAttempt& attempt);
   void put_off(const Error& cause);
   bool send(const ShardMessage& message);
-  std::size_t payload_bytes(const ShardMessage& message) const;
-  void write_payload(const ShardMessage& message, std::byte* to) const;
-  void write_rows(const ShardMessage& message, std::byte* to) const;
   void take_answers();
   void take(const PsAnswer& answer, std::span<const std::byte> payload);
-  void copy_rows(const ShardMessage& message, std::span<const std::byte> payload) const;
-  void cache_rows(const ShardMessage& message, std::span<const std::byte> payload) const;
   void finish(const ShardMessage& message, Status status, std::uint64_t version);
-  std::size_t width_of(const ShardMessage& message) const {
-    return tables_[static_cast<std::size_t>(message.table)].width;
-  }
 
   const WorkerIdentity& worker_;
   const int shard_;

@@ -76,9 +76,8 @@ bool Replication::progress(const ShardGeneration& generation) {
     const bool was_in_step = std::exchange(in_step_, false);
     pipe_.reset();
     attempt_.reset();
-    position_.reset();
-    part_.clear();
-    part_sent_ = prepared_ = 0;
+    state_.reset();
+    prepared_ = 0;
     answered_ = sent_;  // no answer comes any more
     state_sent_.clear();
     evicted_.clear();
@@ -93,35 +92,34 @@ bool Replication::progress(const ShardGeneration& generation) {
 void Replication::begin_anew() {
   in_step_ = false;
   if (!pipe_) return;
-  position_.emplace();
+  state_ = StateTransfer{};
   evicted_.clear();
-  part_.clear();
-  part_sent_ = 0;
 }
 
 void Replication::send_state(const ShardGeneration& generation) {
-  while (position_) {
-    if (!position_->begun && part_.empty()) {
+  while (state_) {
+    auto& [position, part, part_sent] = *state_;
+    if (!position.begun && part.empty()) {
       if (!send({.op = PsOp::follow}, {})) return;
-      part_ = shard_.write_state(*position_);
+      part = shard_.write_state(position);
     }
-    if (part_sent_ == part_.size()) {
+    if (part_sent == part.size()) {
       if (state_sent_.size() >= kMaxParts) return;  // requests go on between parts
-      part_ = shard_.write_state(*position_);
-      part_sent_ = 0;
+      part = shard_.write_state(position);
+      part_sent = 0;
     }
-    if (part_.empty()) {
+    if (part.empty()) {
       if (!send({.op = PsOp::in_step}, std::as_bytes(std::span(&generation.number, 1)))) return;
       in_step_ = true;
-      position_.reset();
+      state_.reset();
       return;
     }
-    const auto rest = std::span<const std::byte>(part_).subspan(part_sent_);
+    const auto rest = std::span<const std::byte>(part).subspan(part_sent);
     const auto now = rest.first(std::min(rest.size(), kStateBytes));
     const std::uint64_t number = sent_;
     if (!send({.op = PsOp::state, .flags = now.size() < rest.size() ? kGoesOn : std::uint8_t{0}}, now)) return;
-    if (part_sent_ == 0) state_sent_.push_back(number);
-    part_sent_ += now.size();
+    if (part_sent == 0) state_sent_.push_back(number);
+    part_sent += now.size();
   }
 }
 
@@ -152,7 +150,7 @@ bool Replication::send(const PsRequest& request, std::span<const std::byte> payl
 // A part of the state that was read before the request goes first: it has older rows.
 bool Replication::prepare(const PsRequest& request, std::span<const std::byte> payload) {
   if (!pipe_ || is_state_to_begin()) return true;  // the state, which is sent later, will have it
-  if (part_sent_ < part_.size() || !send_evicted()) return false;
+  if ((state_ && state_->part_sent < state_->part.size()) || !send_evicted()) return false;
   return write(request, payload);
 }
 

@@ -68,8 +68,14 @@ class Replication {
   void begin_anew();
 
  private:
+  struct StateTransfer {
+    Shard::Position position{};
+    Bytes part{};  // the last one that was read
+    std::size_t part_sent = 0;
+  };
+
   void look_for_peer();
-  bool is_state_to_begin() const { return position_ && !position_->begun; }
+  bool is_state_to_begin() const { return state_ && !state_->position.begun; }
   void send_state(const ShardGeneration& generation);
   bool send_evicted();
   bool write(const PsRequest& request, std::span<const std::byte> payload);
@@ -85,9 +91,7 @@ class Replication {
   TimePoint next_search_{};
   std::unique_ptr<ConnectionAttempt> attempt_;
   std::unique_ptr<Pipe> pipe_;
-  std::optional<Shard::Position> position_{};  // of the state that is being sent
-  Bytes part_;                                 // of it
-  std::size_t part_sent_ = 0;
+  std::optional<StateTransfer> state_{};  // that is being sent
   std::deque<Shard::Evicted> evicted_{};  // still to be sent, each in a request
   std::size_t prepared_ = 0;              // bytes of a frame; 0: none
   std::deque<std::uint64_t> state_sent_;  // of the parts that have no answer, sent_ before them
