@@ -194,7 +194,7 @@ struct hvd_ps {
                       .wait = wait_policy_for(topology.local_size + servers, topology.local_cpus),
                       .metrics = metrics},
         place->store, place->key, log);
-    metrics->ps_servers.set(static_cast<std::uint64_t>(servers));
+    metrics->worker.servers.set(static_cast<std::uint64_t>(servers));
   }
 
   // False at the deadline.
@@ -241,9 +241,9 @@ using Start = ParameterClient::CallReference (ParameterClient::*)(int table, con
 // Counts a call that has started.
 void count_call(Metrics& metrics, Start start, std::size_t rows) {
   if (start == &ParameterClient::fill) return;
-  if (start != &ParameterClient::pull) metrics.ps_pushes.add();
-  if (start != &ParameterClient::push) metrics.ps_pulls.add();
-  metrics.ps_rows.add(rows);
+  if (start != &ParameterClient::pull) metrics.worker.pushes.add();
+  if (start != &ParameterClient::push) metrics.worker.pulls.add();
+  metrics.worker.rows.add(rows);
 }
 
 // Where there is no `work`, the caller waits for the call.

@@ -11,11 +11,11 @@ double count_of(const Counter& counter) { return static_cast<double>(counter.val
 double seconds_of(const Counter& counter) { return seconds(Duration(static_cast<Duration::rep>(counter.value()))); }
 
 void list_worker(const Metrics& metrics, std::vector<NamedMetric>& into) {
-  if (metrics.ps_servers.value() == 0) return;
-  into.push_back({"ps_pushes", count_of(metrics.ps_pushes)});
-  into.push_back({"ps_pulls", count_of(metrics.ps_pulls)});
-  into.push_back({"ps_rows", count_of(metrics.ps_rows)});
-  into.push_back({"ps_wait_seconds", seconds_of(metrics.ps_wait_time)});
+  if (metrics.worker.servers.value() == 0) return;
+  into.push_back({"ps_pushes", count_of(metrics.worker.pushes)});
+  into.push_back({"ps_pulls", count_of(metrics.worker.pulls)});
+  into.push_back({"ps_rows", count_of(metrics.worker.rows)});
+  into.push_back({"ps_wait_seconds", seconds_of(metrics.worker.wait_time)});
 }
 
 void list_shards(const Metrics& metrics, std::vector<NamedMetric>& into) {

@@ -25,6 +25,16 @@ class Counter {
   std::atomic<std::uint64_t> value_{0};
 };
 
+// A process as a worker of parameter servers.
+struct WorkerMetrics {
+  Counter servers;  // that it is connected to
+  Counter pushes, pulls;
+  Counter rows;           // in them
+  Counter wait_time;      // of threads that waited for servers
+  Counter awaited;        // the server that it waits for now, from 1; 0: none
+  Counter waiting_since;  // nanoseconds of CLOCK_MONOTONIC
+};
+
 // A shard of a parameter server: one of its own, one that has moved there, or a copy of another server's. Written a few
 // times a second.
 struct ShardMetrics {
@@ -68,15 +78,8 @@ struct Metrics {
   Counter communication_time;  // with an operation in flight on this rank, finished intervals
   Counter exposed_time;        // of threads that waited for operations
 
-  // parameter servers: this process as a worker
-  Counter ps_servers;  // that it is connected to
-  Counter ps_pushes, ps_pulls;
-  Counter ps_rows;           // in them
-  Counter ps_wait_time;      // of threads that waited for servers
-  Counter ps_awaited;        // the server that this worker waits for now, from 1; 0: none
-  Counter ps_waiting_since;  // nanoseconds of CLOCK_MONOTONIC
-
-  // and as a server
+  // parameter servers
+  WorkerMetrics worker;
   std::array<ShardMetrics, kMaxShards> shards;
 };
 

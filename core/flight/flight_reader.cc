@@ -176,14 +176,14 @@ std::optional<FlightSnapshot> read_flight_snapshot(std::span<const std::byte> me
   static_cast<FlightProgress&>(facts) = read_flight_progress(memory);
   facts.pid = flight->pid.load(std::memory_order_acquire);
   facts.rank = flight->rank.load(kRelaxed);
-  facts.operations = metrics.operations.value() + metrics.direct_calls.value();
-  facts.bytes = metrics.bytes.value() + metrics.direct_bytes.value();
-  facts.locked_steps = metrics.locked_steps.value();
-  facts.rounds = metrics.rounds.value();
-  facts.lock_state = metrics.lock_state.value();
-  facts.exposed_time = Duration(static_cast<Duration::rep>(metrics.exposed_time.value()));
+  facts.counters.operations = metrics.operations.value() + metrics.direct_calls.value();
+  facts.counters.bytes = metrics.bytes.value() + metrics.direct_bytes.value();
+  facts.counters.locked_steps = metrics.locked_steps.value();
+  facts.counters.rounds = metrics.rounds.value();
+  facts.counters.lock_state = metrics.lock_state.value();
+  facts.counters.exposed_time = Duration(static_cast<Duration::rep>(metrics.exposed_time.value()));
   facts.shards = shards_in(metrics);
-  facts.awaited = number_from_one(metrics.ps_awaited);
+  facts.awaited = number_from_one(metrics.worker.awaited);
   read_stall(flight->stall, facts);
   return facts;
 }
@@ -201,9 +201,9 @@ FlightProgress read_flight_progress(std::span<const std::byte> memory) {
           .stall_time = std::max(Duration(flight->stall_time.load(kRelaxed)), Duration::zero()),
           .begun = flight->begun.load(kRelaxed),
           .kept_waiting = kept_waiting_since(flight->metrics),
-          .waits_for_server = number_from_one(flight->metrics.ps_awaited) == kNobody
+          .waits_for_server = number_from_one(flight->metrics.worker.awaited) == kNobody
                                   ? std::nullopt
-                                  : since_in(flight->metrics.ps_waiting_since)};
+                                  : since_in(flight->metrics.worker.waiting_since)};
 }
 
 std::optional<TimePoint> oldest_under_way(std::span<const std::byte> memory) {

@@ -61,15 +61,20 @@ struct ShardFacts {
   bool operator==(const ShardFacts&) const = default;
 };
 
+// What a rank has done since init; see Metrics.
+struct RankCounters {
+  std::uint64_t operations = 0, bytes = 0, locked_steps = 0, rounds = 0;
+  std::uint64_t lock_state = 0;  // the current one (docs/metrics.md)
+  Duration exposed_time{};       // of completed waits
+  bool operator==(const RankCounters&) const = default;
+};
+
 struct FlightSnapshot : FlightProgress {
   std::int32_t pid = 0;  // 0: the process has not called init
   std::int32_t rank = 0;
   std::string stall;  // the stall inspector's warning; empty: none, or the stall is over
   TimePoint stalled_since;
-  // Metrics, as in docs/metrics.md.
-  std::uint64_t operations = 0, bytes = 0, locked_steps = 0, rounds = 0;
-  std::uint64_t lock_state = 0;
-  Duration exposed_time{};
+  RankCounters counters;
   std::vector<ShardFacts> shards;  // of a parameter server
   std::int32_t awaited = kNobody;  // the parameter server that this worker waits for
 };

@@ -210,11 +210,9 @@ class Agent {
     const Deadline deadline = deadline_after(options_.start_timeout);
     std::vector<Address> addresses;
     for (const std::string& address : bootstrap.addresses()) addresses.push_back(Address::parse(address));
-    const Way way = find_parent(addresses, deadline);
-    local_address_ = way.local_address;
-    parent_address_ = way.parent.host;
+    way_ = find_parent(addresses, deadline);
     const Certificate certificate{.certificate = bootstrap.certificate(), .key = bootstrap.key()};
-    parent_ = connect_to_parent(loop_, certificate, way.parent, deadline);
+    parent_ = connect_to_parent(loop_, certificate, way_.parent, deadline);
     parent_->listen({.received = [this](const proto::ToAgent& message) { on_message(message); },
                      .lost = [this](const std::string& cause) { on_parent_lost(cause); }});
     lease_ = LinkLease(options_.lease, Clock::now());
@@ -249,11 +247,11 @@ class Agent {
     proto::FromAgent message;
     *message.mutable_hello() = local_hello();
     if (!options_.interfaces.empty()) {
-      local_address_ = addresses_of(local_addresses(), options_.interfaces, kNetworkInterfaceOption).front();
+      way_.local_address = addresses_of(local_addresses(), options_.interfaces, kNetworkInterfaceOption).front();
     }
-    message.mutable_hello()->set_local_address(local_address_);
+    message.mutable_hello()->set_local_address(way_.local_address);
     message.mutable_hello()->set_reserved_port(reserved_port_.emplace().number());
-    message.mutable_hello()->set_parent_address(parent_address_);
+    message.mutable_hello()->set_parent_address(way_.parent.host);
     send(std::move(message));
   }
 
@@ -292,7 +290,7 @@ class Agent {
     subtree_ = std::make_unique<Subtree>(
         loop_, signals_, store_,
         Subtree::Options{.certificate = {.certificate = bootstrap_.certificate(), .key = bootstrap_.key()},
-                         .addresses = {local_address_},
+                         .addresses = {way_.local_address},
                          .agents = options_},
         Subtree::Listener{.received = forward,
                           .lost =
@@ -400,7 +398,7 @@ class Agent {
   Keeper& keeper_;
   EventLoop loop_;
   const Log log_;
-  std::string local_address_, parent_address_;
+  Way way_;
   std::optional<ReservedPort> reserved_port_;  // empty: rank 0 runs on another host
   std::unique_ptr<LinkToParent> parent_;       // null: lost
   LinkLease lease_;

@@ -137,12 +137,12 @@ using Number = std::int64_t (*)(const RankStatus&);
 constexpr std::pair<const char*, Number> kColumns[] = {
     {"pid", [](const RankStatus& status) -> std::int64_t { return status.pid; }},
     {"stopped", [](const RankStatus& status) -> std::int64_t { return status.stopped ? 1 : 0; }},
-    {"operations", [](const RankStatus& status) { return static_cast<std::int64_t>(status.operations); }},
-    {"bytes", [](const RankStatus& status) { return static_cast<std::int64_t>(status.bytes); }},
-    {"locked_steps", [](const RankStatus& status) { return static_cast<std::int64_t>(status.locked_steps); }},
-    {"rounds", [](const RankStatus& status) { return static_cast<std::int64_t>(status.rounds); }},
-    {"lock_state", [](const RankStatus& status) { return static_cast<std::int64_t>(status.lock_state); }},
-    {"exposed_ns", [](const RankStatus& status) -> std::int64_t { return status.exposed_time.count(); }},
+    {"operations", [](const RankStatus& status) { return static_cast<std::int64_t>(status.counters.operations); }},
+    {"bytes", [](const RankStatus& status) { return static_cast<std::int64_t>(status.counters.bytes); }},
+    {"locked_steps", [](const RankStatus& status) { return static_cast<std::int64_t>(status.counters.locked_steps); }},
+    {"rounds", [](const RankStatus& status) { return static_cast<std::int64_t>(status.counters.rounds); }},
+    {"lock_state", [](const RankStatus& status) { return static_cast<std::int64_t>(status.counters.lock_state); }},
+    {"exposed_ns", [](const RankStatus& status) -> std::int64_t { return status.counters.exposed_time.count(); }},
     {"since_progress_ns",
      [](const RankStatus& status) -> std::int64_t { return status.since_progress.value_or(Duration::zero()).count(); }},
     {"submitted", [](const RankStatus& status) { return static_cast<std::int64_t>(submitted_by(status)); }},
@@ -219,12 +219,7 @@ RankStatus make_rank_status(const FlightSnapshot& facts, const std::vector<Recor
   RankStatus status;
   status.rank = facts.rank;
   status.pid = facts.pid;
-  status.operations = facts.operations;
-  status.bytes = facts.bytes;
-  status.locked_steps = facts.locked_steps;
-  status.rounds = facts.rounds;
-  status.lock_state = facts.lock_state;
-  status.exposed_time = facts.exposed_time;
+  status.counters = facts.counters;
   status.in_job = facts.epoch.has_value();
   if (facts.epoch && facts.initializing) status.initializing = std::max(now - *facts.epoch, Duration::zero());
   status.stall_time = facts.stall_time;

@@ -54,10 +54,7 @@ struct RankStatus {
   std::int32_t rank = 0;
   std::int32_t pid = 0;  // in the process's own pid namespace; 0: it has not called init yet
   bool stopped = false;  // as by SIGSTOP
-  // Counters since init; lock_state is the current state (docs/metrics.md).
-  std::uint64_t operations = 0, bytes = 0, locked_steps = 0, rounds = 0;
-  std::uint64_t lock_state = 0;
-  Duration exposed_time{};                 // of completed waits
+  RankCounters counters;
   std::vector<ShardFacts> shards;          // of a parameter server
   std::int32_t awaited = kNobody;          // the parameter server that it waits for
   Duration waited{};                       // for it; of a server: requests for a slower worker

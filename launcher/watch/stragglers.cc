@@ -323,8 +323,8 @@ std::string own_text(const RankStatus& status) {
   if (status.stopped) text += ", stopped";
   if (status.initializing) text += ", in hvd.init() since " + age_text(*status.initializing);
   if (status.frame) text += ", at " + printable(to_string(*status.frame));
-  if (status.shards.empty() || status.operations > 0) {
-    text += ", " + std::to_string(status.operations) + " operations so far";
+  if (status.shards.empty() || status.counters.operations > 0) {
+    text += ", " + std::to_string(status.counters.operations) + " operations so far";
   }
   if (status.since_progress) text += ", the last change " + age_text(*status.since_progress) + " ago";
   text += "\n";

@@ -161,10 +161,10 @@ TEST_CASE("inherited memory shows its maker what happens, and begins anew with e
   CHECK((fcntl(made.fd(), F_GETFD) & FD_CLOEXEC) != 0);
   CHECK(read_flight_snapshot(bytes_of(made)).value().pid == getpid());
   CHECK(read_flight_snapshot(bytes_of(made)).value().rank == 3);
-  CHECK(read_flight_snapshot(bytes_of(made)).value().operations == 5);
+  CHECK(read_flight_snapshot(bytes_of(made)).value().counters.operations == 5);
   FlightRecorder again(made.fd(), 3);
   REQUIRE(again.problem().empty());
-  CHECK(read_flight_snapshot(bytes_of(made)).value().operations == 0);
+  CHECK(read_flight_snapshot(bytes_of(made)).value().counters.operations == 0);
   again.submitted(operation("a"), 1);
   CHECK(read_flight_operations(bytes_of(made)).size() == 1);
   const FlightRecorder third(made.fd(), 3);

@@ -72,7 +72,7 @@ TEST_CASE("what a locked schedule performs on the caller's thread is recorded, o
       require(operations[i].state == FlightState::done && operations[i].name == "x", "not done");
     }
     const FlightSnapshot facts = read_flight_snapshot(memory_of(runtime)).value();
-    require(facts.operations == kCalls && facts.locked_steps > 0, "the numbers are wrong");
+    require(facts.counters.operations == kCalls && facts.counters.locked_steps > 0, "the numbers are wrong");
   });
 }
 

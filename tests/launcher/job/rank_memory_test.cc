@@ -426,9 +426,9 @@ TEST_CASE(
   CHECK(status.waited >= 6s);
   shard.waiting_since.set(since(4s));
   CHECK_FALSE(looked_at.is_stalled(now));
-  recorder.metrics()->ps_waiting_since.set(since(6s));
+  recorder.metrics()->worker.waiting_since.set(since(6s));
   CHECK_FALSE(looked_at.is_stalled(now));  // it does not wait any more
-  recorder.metrics()->ps_awaited.set(1);
+  recorder.metrics()->worker.awaited.set(1);
   CHECK(looked_at.is_stalled(now));
   CHECK(memory.status(false, getpgrp(), now).awaited == 0);
 }

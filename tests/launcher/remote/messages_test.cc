@@ -79,12 +79,12 @@ TEST_CASE("a status is the same after its way over the network") {
   full.rank = 3;
   full.pid = 4711;
   full.stopped = full.in_job = full.ended = true;
-  full.operations = 1;
-  full.bytes = 2;
-  full.locked_steps = 3;
-  full.rounds = 4;
-  full.lock_state = 2;
-  full.exposed_time = 5s;
+  full.counters.operations = 1;
+  full.counters.bytes = 2;
+  full.counters.locked_steps = 3;
+  full.counters.rounds = 4;
+  full.counters.lock_state = 2;
+  full.counters.exposed_time = 5s;
   full.initializing = 6s;
   full.stall_time = 7s;
   full.since_progress = 8ns;

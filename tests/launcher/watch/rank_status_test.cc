@@ -112,12 +112,12 @@ TEST_CASE("what is no stack has no frame, and odd lines do no harm") {
 TEST_CASE("each rank's numbers are a line under their names") {
   RankStatus status;
   status.pid = 17;
-  status.operations = 300;
-  status.bytes = 1200;
-  status.locked_steps = 30;
-  status.rounds = 5;
-  status.lock_state = 2;
-  status.exposed_time = 7us;
+  status.counters.operations = 300;
+  status.counters.bytes = 1200;
+  status.counters.locked_steps = 30;
+  status.counters.rounds = 5;
+  status.counters.lock_state = 2;
+  status.counters.exposed_time = 7us;
   status.since_progress = 9us;
   status.sets = {{.process_set = 0, .submitted = 301, .done = 300}, {.process_set = 1, .submitted = 8, .done = 8}};
   status.open.resize(1);
