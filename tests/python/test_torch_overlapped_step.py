@@ -109,6 +109,26 @@ def test_a_failed_reduction_ends_the_step_and_frees_all_names():
     assert len({repr([p.tolist() for p in one.parameters()]) for one in hvd.allgather_object(model)}) == 1
 
 
+def test_gradients_are_clipped_between_synchronize_and_the_step():
+    results = []
+    for overlap in (False, True):
+        model = make_model()
+        plain = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(), overlap_step=overlap)
+        for step in range(3):
+            optimizer.zero_grad()
+            loss_of(model, step).backward()
+            if step < 2:
+                optimizer.synchronize()
+                nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+                with optimizer.skip_synchronize():
+                    optimizer.step()
+            else:
+                optimizer.step()
+        results.append([parameter.detach() for parameter in model.parameters()])
+    assert all(torch.equal(one, other) for one, other in zip(*results))
+
+
 def test_hooks_see_whole_steps():
     model, calls = make_model(), []
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), overlap_step=True)

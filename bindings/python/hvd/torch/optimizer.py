@@ -129,6 +129,7 @@ class _Distributed(Behaviour):
             )
         if self._overlaps_step and self._gradients is not None and not self._has_step_hooks():
             self._step_in_parts(self._gradients)
+            self._synchronized = False
             return None
         self.synchronize()
         self._synchronized = False
