@@ -95,6 +95,37 @@ def test_parameters_are_updated_while_other_gradients_travel(monkeypatch, tmp_pa
     assert not any(torch.equal(now, then) for now, then in zip(model.parameters(), before))
 
 
+def test_a_step_that_raises_leaves_no_reduction_under_way(monkeypatch, tmp_path):
+    """Rank 0's step raises at its first part, before the other ranks submit the rest."""
+    raised = pathlib.Path(hvd.broadcast_object(str(tmp_path))) / "raised"
+    step = torch.optim.SGD.step
+
+    @functools.wraps(step)
+    def raising(self, closure=None):
+        if hvd.rank() == 0 and not raised.exists():
+            raised.touch()
+            raise ArithmeticError("in the step")
+        return step(self, closure)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", raising)
+    model = nn.ModuleDict({"early": nn.Linear(4, 2), "late": nn.Linear(2, 2)})
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), overlap_step=True
+    )
+    for attempt in range(3):
+        optimizer.zero_grad()
+        model["early"](torch.ones(1, 4)).sum().backward()
+        if hvd.rank() > 0 and attempt == 0:
+            wait_until(raised.exists)
+        model["late"](torch.ones(1, 2)).sum().backward()
+        if hvd.rank() == 0 and attempt == 0:
+            with pytest.raises(ArithmeticError):
+                optimizer.step()
+            assert [len(group["params"]) for group in optimizer.param_groups] == [4]
+        else:
+            optimizer.step()
+
+
 def test_a_failed_reduction_ends_the_step_and_frees_all_names():
     for attempt in range(2):
         model = make_model()

@@ -252,11 +252,11 @@ class GradientReducer:
         """Until all that was submitted has ended, also where something has failed, here or in whoever iterates: names
         are free again then. In parts, each of which has what has ended when its first operation has."""
         _collecting.hand_over(self)
-        waiting = iter(self._started)
+        ended = 0
         failure: HorovodInternalError | None = None
         part: list[torch.nn.Parameter] = []
         try:
-            for work, put_back in waiting:
+            for work, put_back in self._started:
                 if in_parts and part and not work.poll():
                     yield part
                     part = []
@@ -266,11 +266,12 @@ class GradientReducer:
                 except HorovodInternalError as error:
                     failure = failure or error
                     in_parts = False
+                ended += 1
             if failure is not None:
                 raise failure
             yield part
         finally:
-            for work, _ in waiting:
+            for work, _ in self._started[ended:]:
                 with suppress(HorovodInternalError):
                     work.wait()
 
