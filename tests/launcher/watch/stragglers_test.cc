@@ -171,7 +171,7 @@ TEST_CASE("hvd stacks tells what each rank does") {
   StatusOfRank one = at(rank(0, 4, {in("a\x1b", 5, 3s)}), "x.py", 7, "f");
   one.status->open[0].shape = "float32[2]";
   one.status->more_open = 2;
-  one.status->operations = 4;
+  one.status->counters.operations = 4;
   one.status->since_progress = 3s;
   one.status->stall = "stalled: waiting for rank 1";
   one.status->stack = "Current thread 0x1\n  File \"x.py\", line 7 in f\n\n";
