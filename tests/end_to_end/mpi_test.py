@@ -2,6 +2,7 @@
 words where the two do not fit together."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -125,6 +126,19 @@ def test_collectives_equal_a_plain_loop(launcher, ranks, backend):
     code, output = run(launcher, ranks, CONFORMANCE, cases, HVD_CPU_BACKEND=backend)
     assert code == 0, output
     assert "assertions in" in output and "failed" not in output
+
+
+def test_messages_of_an_mpi_over_ucx():
+    """As on a network with RDMA; here UCX has the host's shared memory."""
+    if not CONFORMANCE.exists():
+        pytest.skip(f"{CONFORMANCE} is not built")
+    over_ucx = [*LAUNCHERS["mpirun"], "-mca", "pml", "ucx", "-mca", "pml_ucx_tls", "any", "-mca", "pml_ucx_devices", "any"]
+    variables = {"HVD_CPU_BACKEND": "mpi-messages", "UCX_TLS": "sm,self", "UCX_LOG_LEVEL": "info"}
+    cases = "every collective*,a hundred tensors*,a group*"
+    job = run_command([*over_ucx, "-np", "2", str(CONFORMANCE), cases], variables)
+    assert job.returncode == 0, job.output
+    assert "assertions in" in job.output and "failed" not in re.sub(".*UCX.*", "", job.output)
+    assert re.search("ucp_worker.*tag.(sysv|posix)", job.output), "UCX has not connected the ranks:\n" + job.output
 
 
 def rank_tests(launcher, ranks, backend, *files):
