@@ -4,17 +4,9 @@
 //   valgrind --tool=callgrind --toggle-collect=take_counted_steps counted_steps
 //                                                           instructions of the calling thread, in a job of one
 //
-// Steps are warmed up first. Unless HVD_SCHEDULE_LOCK=0, most of those that count must be locked. sched_yield does not
-// count: how often a rank yields says how busy the machine is.
-#include <linux/perf_event.h>
-#include <sys/ioctl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
+// Steps are warmed up first. Unless HVD_SCHEDULE_LOCK=0, most of those that count must be locked.
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -28,46 +20,18 @@
 #include <hvd.hpp>
 #include <nlohmann/json.hpp>
 
+#include "system_calls.h"
+
 namespace {
 
 constexpr std::size_t kElements = 2;
 constexpr int kBytes = kElements * sizeof(float);
 constexpr int kWarmUpSteps = 200;  // and until then a schedule is found
-constexpr const char* kTracepoint = "/sys/kernel/tracing/events/raw_syscalls/sys_enter/id";
 
 struct Tensor {
   std::array<float, kElements> input{};
   std::array<float, kElements> output{};
   hvd::Options options;
-};
-
-// Counts for the thread that makes it, and for those that this thread and its descendants start from then on.
-class SystemCalls {
- public:
-  SystemCalls() {
-    perf_event_attr event{};
-    event.size = sizeof event;
-    event.type = PERF_TYPE_TRACEPOINT;
-    event.inherit = 1;
-    if (!(std::ifstream(kTracepoint) >> event.config)) throw std::runtime_error("no tracepoint for system calls");
-    file_ = static_cast<int>(syscall(SYS_perf_event_open, &event, 0, -1, -1, PERF_FLAG_FD_CLOEXEC));
-    const std::string filter = "id != " + std::to_string(SYS_sched_yield);
-    if (file_ < 0 || ioctl(file_, PERF_EVENT_IOC_SET_FILTER, filter.c_str()) != 0) {
-      throw std::runtime_error(std::string("cannot count system calls: ") + std::strerror(errno));
-    }
-  }
-  ~SystemCalls() { close(file_); }
-  SystemCalls(const SystemCalls&) = delete;
-  SystemCalls& operator=(const SystemCalls&) = delete;
-
-  double so_far() const {
-    std::uint64_t count = 0;
-    if (read(file_, &count, sizeof count) != sizeof count) throw std::runtime_error("cannot read a counter");
-    return static_cast<double>(count);
-  }
-
- private:
-  int file_ = -1;
 };
 
 std::vector<Tensor> make_tensors(int count) {
@@ -138,7 +102,7 @@ void write(const Options& options, std::vector<double> counts) {
 }
 
 void run(const Options& options) {
-  std::optional<SystemCalls> system_calls;
+  std::optional<hvd::bench::SystemCalls> system_calls;
   if (!options.json.empty()) system_calls.emplace();  // before hvd starts threads
   const hvd::Session session;
   std::vector<Tensor> tensors = make_tensors(options.tensors);
