@@ -264,6 +264,7 @@ class NcclBackend final : public Backend {
                             .driver = *driver_,
                             .devices = *parts_.devices,
                             .scratch = scratch_,
+                            .registered = registered_,
                             .kernels = kernels_.get(),
                             .stream = stream_,
                             .device = device_,
@@ -307,6 +308,9 @@ class NcclBackend final : public Backend {
   std::unique_ptr<const cuda::BucketKernels> kernels_;  // null: not all ranks have them
   cuda::Stream stream_ = nullptr;
   nccl::DeviceScratch scratch_;
+  nccl::DeviceScratch registered_{[this](void* memory, std::size_t bytes) {
+    communicator_->register_memory(memory, bytes, deadline_after(parts_.config.timeouts.collective));
+  }};
   std::deque<Running> running_;  // in the stream, in its order
   std::uint64_t calls_ = 0;
   nccl::Watchdog watchdog_;

@@ -76,6 +76,7 @@ class Writer {
 
   RetainedMemory put() {
     place_.scratch.restart();
+    place_.registered.restart();
     std::vector<Piece> pieces = whole_pieces();
     if (reduces(call_)) make_op();
     pack(pieces);
@@ -137,8 +138,9 @@ class Writer {
     packing_ = plan_packing(call_, plan_, place_.kernels != nullptr);
     if (packing_.places.empty()) return;
     const std::size_t size = cuda::packed_size_of(call_.dtype);
+    DeviceScratch& memory = call_.collective == Collective::allreduce ? place_.registered : place_.scratch;
     packed_ = static_cast<std::byte*>(
-        place_.scratch.take(place_.devices, place_.device, static_cast<std::size_t>(packing_.elements) * size));
+        memory.take(place_.devices, place_.device, static_cast<std::size_t>(packing_.elements) * size));
     std::vector<cuda::BucketPiece> inputs;
     for (const Packing::Place& place : packing_.places) {
       Piece& piece = pieces[place.piece];

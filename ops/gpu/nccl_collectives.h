@@ -16,7 +16,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -29,12 +31,16 @@
 
 namespace hvd::nccl {
 
-// Device memory that replaces the tensors of a joined rank: taken piece by piece within a call, and reused from the
-// start by the next one. That is safe without waiting, since all calls are in one stream. Nothing is freed before the
-// end, because the driver would then wait for the whole device, and block the thread that drives the engine, which has
-// to detect a stuck device.
+// Device memory for packed buffers, or in place of the tensors of a joined rank: taken piece by piece within a call,
+// and reused from the start by the next one. That is safe without waiting, since all calls are in one stream. Nothing
+// is freed before the end, because the driver would then wait for the whole device, and block the thread that drives
+// the engine, which has to detect a stuck device.
 class DeviceScratch {
  public:
+  using OnBlock = std::function<void(void* memory, std::size_t bytes)>;
+  DeviceScratch() = default;
+  explicit DeviceScratch(OnBlock on_block) : on_block_(std::move(on_block)) {}
+
   // Called at the beginning of a call.
   void restart() { used_ = 0; }
 
@@ -44,6 +50,7 @@ class DeviceScratch {
       size_ = std::max(bytes, size_ * 2);
       used_ = 0;
       blocks_.push_back(devices.allocate(device, size_));
+      if (on_block_) on_block_(blocks_.back().get(), size_);
     }
     void* const taken = static_cast<std::byte*>(blocks_.back().get()) + used_;
     used_ += bytes;
@@ -53,6 +60,7 @@ class DeviceScratch {
  private:
   static constexpr std::size_t kAlignment = 256;
 
+  const OnBlock on_block_;                     // called for each block that is allocated
   std::vector<std::shared_ptr<void>> blocks_;  // the last one is in use
   std::size_t size_ = 0, used_ = 0;            // of the last one
 };
@@ -62,6 +70,7 @@ struct Place {
   cuda::Driver& driver;
   DeviceRuntime& devices;
   DeviceScratch& scratch;
+  DeviceScratch& registered;           // the packed buffer of an allreduce: of the same size and offset on all ranks
   const cuda::BucketKernels* kernels;  // null: not all ranks have them
   cuda::Stream stream;
   int device;

@@ -73,6 +73,10 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<const Library> library, const
 
 bool NcclCommunicator::close(Deadline deadline) noexcept {
   try {
+    for (void* const registration : registrations_) {
+      complete(call().communicator.deregister(handle_, registration), "ncclCommDeregister", deadline);
+    }
+    registrations_.clear();
     complete(call().communicator.finalize(handle_), "ncclCommFinalize", deadline);
     library_->check(call().communicator.destroy(handle_), "ncclCommDestroy");
     handle_ = nullptr;
@@ -117,6 +121,13 @@ Op NcclCommunicator::scaled_sum(Type type, const Scalar& scale, Deadline deadlin
            "ncclRedOpCreatePreMulSum", deadline);
   scaled_sums_.emplace(type, ScaledSum{.op = op, .scale = scale});
   return op;
+}
+
+void NcclCommunicator::register_memory(void* memory, std::size_t bytes, Deadline deadline) {
+  if (call().communicator.register_memory == nullptr || call().communicator.deregister == nullptr) return;
+  void* registration = nullptr;  // NCCL leaves it null where it registers nothing
+  complete(call().communicator.register_memory(handle_, memory, bytes, &registration), "ncclCommRegister", deadline);
+  if (registration != nullptr) registrations_.push_back(registration);
 }
 
 void NcclCommunicator::check() const {

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/base/abort_flag.h"
 #include "core/base/clock.h"
@@ -90,6 +91,10 @@ struct CommunicatorFunctions {
   Result (*abort)(Handle communicator) = from.require("ncclCommAbort");
   Result (*create_scaled_sum)(Op*, void* scale, Type, int residence, Handle) = from.require("ncclRedOpCreatePreMulSum");
   Result (*destroy_op)(Op op, Handle communicator) = from.require("ncclRedOpDestroy");
+  // Null before 2.19.
+  Result (*register_memory)(Handle, void* memory, std::size_t bytes,
+                            void** registration) = from.find("ncclCommRegister");
+  Result (*deregister)(Handle communicator, void* registration) = from.find("ncclCommDeregister");
 };
 struct Table {
   const DynamicLibrary& from;
@@ -156,6 +161,11 @@ class NcclCommunicator {
   // with the same type and another number; repeated calls with the same number cost nothing.
   Op scaled_sum(Type type, const Scalar& scale, Deadline deadline);
 
+  // Tells NCCL of device memory that many calls will use, so that it need not copy what it sends and receives there.
+  // The memory must outlive the communicator. If a rank passes registered memory to a collective, all ranks must, at
+  // the same offset. Nothing before NCCL 2.19; NCCL_LOCAL_REGISTER=0 turns it off.
+  void register_memory(void* memory, std::size_t bytes, Deadline deadline);
+
   // Throws if an asynchronous operation has failed.
   void check() const;
 
@@ -175,6 +185,7 @@ class NcclCommunicator {
   const AbortFlag& abort_;
   Handle handle_ = nullptr;                // null: ended
   std::map<Type, ScaledSum> scaled_sums_;  // the last one of each type; end with the communicator
+  std::vector<void*> registrations_;
 };
 
 }  // namespace hvd::nccl

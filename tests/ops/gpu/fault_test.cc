@@ -122,6 +122,13 @@ TEST_CASE("where one rank has no kernels, no rank uses them") {
   }));
 }
 
+TEST_CASE("a packed buffer that NCCL does not take ends the job on every rank") {
+  const Fault fault{"ncclCommRegister", 0, 1};
+  const FakeGpu gpu;
+  gpu.nccl().inject(fault.function, 1, fault.after, fault.result);
+  check_fault(run_into_fault(gpu, 2, {}, ReduceOp::min), 2, fault);
+}
+
 TEST_CASE("a call before there is a communicator that fails is told to every rank") {
   const std::string function = GENERATE("ncclGetVersion", "ncclGetUniqueId");
   const FakeGpu gpu;

@@ -33,6 +33,10 @@ constexpr bool kSame[] = {
     HVD_SAME(CommunicatorFunctions::abort, ncclCommAbort),
     HVD_SAME(CommunicatorFunctions::create_scaled_sum, ncclRedOpCreatePreMulSum),
     HVD_SAME(CommunicatorFunctions::destroy_op, ncclRedOpDestroy),
+#if NCCL_VERSION_CODE >= 21900
+    HVD_SAME(CommunicatorFunctions::register_memory, ncclCommRegister),
+    HVD_SAME(CommunicatorFunctions::deregister, ncclCommDeregister),
+#endif
     HVD_SAME(Table::group_start, ncclGroupStart),
     HVD_SAME(Table::group_end, ncclGroupEnd),
     HVD_SAME(CollectiveFunctions::allreduce, ncclAllReduce),

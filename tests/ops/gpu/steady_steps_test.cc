@@ -55,9 +55,9 @@ void run_steps(const FakeGpu& gpu, double prescale, const std::function<void()>&
 TEST_CASE("a step that repeats makes nothing on the GPU") {
   const FakeGpu gpu(1, 0);
   const std::vector<std::string> made{
-      "cuMemAlloc",       "cuMemFree", "cuEventDestroy",           "cuStreamCreate",
-      "cuModule",         "cuMemcpy",  "ncclRedOpCreatePreMulSum", "ncclRedOpDestroy",
-      "ncclCommInitRank",
+      "cuMemAlloc",       "cuMemFree",        "cuEventDestroy",           "cuStreamCreate",
+      "cuModule",         "cuMemcpy",         "ncclRedOpCreatePreMulSum", "ncclRedOpDestroy",
+      "ncclCommInitRank", "ncclCommRegister",
   };
   std::map<std::string, int> before, calls;
   run_steps(gpu, 0.75, [&] {
@@ -74,6 +74,29 @@ TEST_CASE("a step that repeats makes nothing on the GPU") {
   // As many as operations are under way at a time, which differs with the order in which threads run: in the first
   // steps.
   CHECK(gpu.cuda().calls("cuEventCreate") < 10 * kRanks * kTensors);
+}
+
+TEST_CASE("NCCL knows the buffer in which allreduces are packed, where it can") {
+  const bool older = GENERATE(false, true);
+  const FakeGpu gpu(1, 0);
+  Environment environment;
+  if (older) environment["HVD_NCCL_LIB"] = FakeGpu::older_nccl();
+  run_gpu_ranks(
+      kRanks,
+      [&](Runtime& runtime) {
+        for (const int tensors : {3, 2, 200}) {  // the last ones need a larger buffer
+          std::vector<GpuTensor> all;
+          for (int i = 0; i < tensors; ++i) all.emplace_back(gpu, runtime, std::vector<float>(10, 1));
+          CallArguments call{.name = "group of " + std::to_string(tensors)};
+          for (const GpuTensor& tensor : all) call.inputs.push_back(tensor.view());
+          call.outputs = call.inputs;
+          perform(runtime, call);
+          for (const GpuTensor& tensor : all) require(tensor.values() == std::vector<float>(10, kRanks), "wrong sums");
+        }
+      },
+      environment);
+  CHECK(gpu.nccl().calls("ncclCommRegister") == (older ? 0 : 2 * kRanks));
+  CHECK(gpu.nccl().calls("ncclCommDeregister") == (older ? 0 : 2 * kRanks));
 }
 
 TEST_CASE("a bucket waits for the last event of each stream") {

@@ -111,6 +111,8 @@ int put(const char* function, void* handle, void* stream, FakeOperation operatio
     operation.scale = found->second;
     operation.op = 0;
   }
+  operation.registered =
+      communicator->has_registered(operation.input) && communicator->has_registered(operation.output);
   if (group_depth == 0) {
     const int result = launch({communicator, {operation}, 0, false}, stream);
     return result == 0 ? kInProgress : result;
@@ -187,7 +189,8 @@ HVD_FAKE int ncclCommFinalize(void* handle) {
 HVD_FAKE int ncclCommDestroy(void* handle) {
   const auto communicator = find(handle);
   if (communicator == nullptr) return kInvalidArgument;
-  if (communicator->outstanding > 0 || !communicator->finalized) return kInvalidUsage;
+  const bool in_use = communicator->outstanding > 0 || !communicator->registered.empty();
+  if (in_use || !communicator->finalized) return kInvalidUsage;
   const std::lock_guard lock(state().mutex);
   state().communicators.erase(handle);
   return 0;
@@ -220,6 +223,22 @@ HVD_FAKE int ncclRedOpDestroy(int op, void* handle) {
   if (const int result = refusal("ncclRedOpDestroy", communicator)) return result;
   return communicator->scaled_sums.erase(op) == 1 ? 0 : kInvalidArgument;
 }
+
+#if HVD_FAKE_NCCL_VERSION >= 21900
+HVD_FAKE int ncclCommRegister(void* handle, void* memory, std::size_t bytes, void** registration) {
+  const auto communicator = find(handle);
+  if (const int result = refusal("ncclCommRegister", communicator)) return result;
+  if (memory == nullptr || bytes == 0) return kInvalidArgument;
+  *registration = communicator->registered.emplace(memory, bytes).second ? memory : nullptr;
+  return *registration == nullptr ? kInvalidUsage : 0;
+}
+
+HVD_FAKE int ncclCommDeregister(void* handle, void* registration) {
+  const auto communicator = find(handle);
+  if (const int result = refusal("ncclCommDeregister", communicator)) return result;
+  return communicator->registered.erase(registration) == 1 ? 0 : kInvalidArgument;
+}
+#endif
 
 HVD_FAKE int ncclGroupStart() {
   if (const int injected = state().injections.of("ncclGroupStart", -1)) return injected;

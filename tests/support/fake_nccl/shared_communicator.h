@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -26,13 +27,14 @@ struct FakeOperation {
   void* output;
   std::size_t count;
   DType dtype;
-  int op;        // NCCL's number; 0 for a scaled sum
-  double scale;  // of that
-  int peer;      // root, or the other end
+  int op;                   // NCCL's number; 0 for a scaled sum
+  double scale;             // of that
+  int peer;                 // root, or the other end
+  bool registered = false;  // both input and output: NCCL has all ranks do so, or none
 
   bool agrees(const FakeOperation& other) const {
     return kind == other.kind && count == other.count && dtype == other.dtype && op == other.op &&
-           scale == other.scale && peer == other.peer;
+           scale == other.scale && peer == other.peer && registered == other.registered;
   }
 };
 
@@ -52,6 +54,14 @@ struct FakeCommunicator {
   std::uint64_t batches = 0;
   std::map<int, double> scaled_sums;  // factors by operation
   int made_scaled_sums = 0;
+  std::map<const void*, std::size_t> registered;  // bytes by begin of the memory
+
+  bool has_registered(const void* memory) const {
+    const auto after = registered.upper_bound(memory);
+    if (after == registered.begin()) return false;
+    const auto& [begin, bytes] = *std::prev(after);
+    return memory < static_cast<const std::byte*>(begin) + bytes;
+  }
 };
 
 // What a rank has put between group_start and group_end.
