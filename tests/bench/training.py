@@ -4,12 +4,15 @@ turns. With one rank: beside the same steps without either.
     hvdrun -np 2 python tests/bench/training.py --pin
     hvdrun -np 2 python tests/bench/training.py --pin --neighbours 2
     hvdrun -np 2 python tests/bench/training.py --limit --limit-barrier
+    hvdrun -np 2 python tests/bench/training.py --views
     hvdrun -np 1 python tests/bench/training.py
 
     --pin           rank r on the r-th of the CPUs this process may use, round and round
     --neighbours N  so many processes that compute without a pause run beside, one on each CPU, round and round
     --limit         also the same ranks without communication: no side can be faster
     --limit-barrier also the same ranks with one barrier a step instead: what meeting alone costs
+    --views         also hvd with gradients in shared memory (gradient_as_bucket_view), and both with gradients that are
+                    zeroed instead of set to None
     --json FILE     write the results into this file too
     --rounds N      rounds, of which each times both sides once (default 15)
     --only TEXT     only the models whose title has it
@@ -38,6 +41,7 @@ parser.add_argument("--pin", action="store_true", help="rank r on the r-th CPU")
 parser.add_argument("--neighbours", type=int, default=0, metavar="N", help="processes that compute beside")
 parser.add_argument("--limit", action="store_true", help="also without communication")
 parser.add_argument("--limit-barrier", action="store_true", help="also with one barrier a step instead")
+parser.add_argument("--views", action="store_true", help="also hvd with gradients in shared memory, and zeroed")
 parser.add_argument("--json", metavar="FILE", help="write the results into this file too")
 parser.add_argument("--rounds", type=int, default=15, help="default: %(default)s")
 parser.add_argument("--only", default="", metavar="TEXT", help="only models whose title has it")
@@ -89,8 +93,10 @@ class Side:
         self.optimizer: torch.optim.Optimizer = torch.optim.SGD(
             self.model.parameters(), lr=0.01 / hvd.size(), momentum=0.9
         )
-        if name == "hvd":
-            self.optimizer = hvd_torch.DistributedOptimizer(self.optimizer, self.model.named_parameters())
+        if name in ("hvd", "views", "zeroed", "zeroed views"):
+            self.optimizer = hvd_torch.DistributedOptimizer(
+                self.optimizer, self.model.named_parameters(), gradient_as_bucket_view="views" in name
+            )
         elif name == "DDP":
             self.model = nn.parallel.DistributedDataParallel(self.model)
         self.generator = torch.Generator().manual_seed(hvd.rank())  # each side sees the same batches
@@ -100,7 +106,7 @@ class Side:
     def steps(self, count: int) -> None:
         for _ in range(count):
             inputs, targets = self.case.draw(self.generator)
-            self.optimizer.zero_grad()
+            self.optimizer.zero_grad(set_to_none="zeroed" not in self.name)
             nn.functional.cross_entropy(self.model(inputs), targets).backward()
             if self.name == "barrier":
                 hvd_torch.barrier()
@@ -125,6 +131,7 @@ def measure(title: str) -> dict[str, object]:
     model = case.make()
     names = ["hvd", "DDP" if hvd.size() > 1 else "plain"]
     names += [name for name, wanted in (("limit", options.limit), ("barrier", options.limit_barrier)) if wanted]
+    names += ["views", "zeroed", "zeroed views"] if options.views else []
     sides = [Side(name, case, model) for name in names]
     for side in sides:
         side.steps(20)
@@ -189,13 +196,13 @@ def conditions() -> str:
 def table(rows: list[dict[str, object]]) -> str:
     lines = [conditions(), "steps a second; ratio: hvd's to the other's; CPU: hvd's time of a step by the other's"]
     columns = ("beside", "hvd", "other", "ratio", "best", "CPU", "best")
-    lines.append(f"{'':24}" + "".join(f"{name:>9}" for name in columns))
+    lines.append(f"{'':28}" + "".join(f"{name:>9}" for name in columns))
     for row in rows:
         for other in row["beside"]:
             numbers = [row["hvd_median"], row[f"{other}_median"]]
             ratios = [row[f"{name}_{other}"] for name in ("median_ratio", "best_ratio")]
             cpu = [row[f"{name}_{other}"] for name in ("median_cpu_ratio", "best_cpu_ratio")]
-            lines.append(f"{row['model']:24}{other:>9}" + "".join(f"{number:9.1f}" for number in numbers))
+            lines.append(f"{row['model']:24}{other:>13}" + "".join(f"{number:9.1f}" for number in numbers))
             lines[-1] += "".join(f"{ratio:8.2f}x" for ratio in ratios) + "".join(f"{ratio:8.3f}x" for ratio in cpu)
     return "\n".join(lines)
 

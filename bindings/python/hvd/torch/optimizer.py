@@ -235,10 +235,10 @@ def DistributedOptimizer(
             there are as many as in a dense one, and every rank's first backward pass must reach their parameters.
             Either way they come back as sparse ones, for optimizers that take no others (SparseAdam).
         process_set: the ranks that take part. On others the optimizer is like the one given.
-        gradient_as_bucket_view: gradients of parameters on the CPU live in memory that the ranks of a host share, which
-            saves copying them back (docs/performance.md has what that brings). The gradients are copied into it when
-            they are new, and stay the same tensors as long as they are not set to None. Needs room for them all
-            (HVD_ARENA_LIMIT), and brings nothing together with compression.
+        gradient_as_bucket_view: gradients of parameters on the CPU live in memory that the ranks of a host share, where
+            they are reduced in place. For large models with `zero_grad(set_to_none=False)`, whose gradients stay the
+            same tensors; new ones are copied there, which costs more than it saves (docs/performance.md). Needs room
+            for them all (HVD_ARENA_LIMIT), and brings nothing together with compression.
         wait_in_backward: False: `backward()` does not wait, `step()` does, or `synchronize()`, which must then come
             before anything that reads gradients. As Horovod has it; what is computed between the two overlaps, and
             each gradient is reduced as soon as it is there, however busy the cores are.
