@@ -55,7 +55,7 @@ Status DeviceCompletion::status() const {
 
 void DeviceCompletion::hold_up(void* stream) {
   if (Status now = status(); !now.ok()) throw Error(now);
-  if (state_.load(std::memory_order_acquire) == State::open) end_->hold_up(stream);
+  if (state_.load(std::memory_order_acquire) == State::open || end_->captured()) end_->hold_up(stream);
 }
 
 void DeviceCompletion::give_up(const Status& reason) {

@@ -19,6 +19,10 @@ class DeviceEvent : public std::enable_shared_from_this<DeviceEvent> {
   // Whether the device has reached this point. Throws Error if the device has failed.
   virtual bool happened() const = 0;
 
+  // Whether it is not a point in time but a node of a graph into which the stream is captured, of which it only becomes
+  // part by hold_up(). Then it counts as happened.
+  virtual bool captured() const { return false; }
+
   // Makes a stream of the same device wait for this point. Does not block.
   virtual void hold_up(void* stream) const = 0;
 

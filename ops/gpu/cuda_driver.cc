@@ -134,7 +134,9 @@ class RecordedEvent final : public DeviceEvent {
   ~RecordedEvent() override { driver_->give_back(device_, event_); }
 
   bool happened() const override {
+    if (captured_) return true;
     const ContextScope context(*driver_, device_);
+    const BesideCapture relaxed(*driver_);
     const Result result = driver_->call().events.query(event_);
     if (result == kNotReady) return false;
     driver_->check(result, "cuEventQuery");
@@ -146,6 +148,8 @@ class RecordedEvent final : public DeviceEvent {
     driver_->check(driver_->call().streams.wait_event(static_cast<Stream>(stream), event_, 0), "cuStreamWaitEvent");
   }
 
+  bool captured() const override { return captured_; }
+
   bool precedes(const DeviceEvent& other) const override {
     const auto* const later = dynamic_cast<const RecordedEvent*>(&other);
     return later != nullptr && stream_id_ && stream_id_ == later->stream_id_ && device_ == later->device_ &&
@@ -156,6 +160,9 @@ class RecordedEvent final : public DeviceEvent {
   void record(Stream stream) {
     if (stream == kAllStreams) return record_all_streams();
     find_id(stream);
+    int capturing = 0;
+    driver_->check(driver_->call().streams.is_capturing(stream, &capturing), "cuStreamIsCapturing");
+    captured_ = capturing != 0;
     before_ = driver_->next_number();
     driver_->check(driver_->call().events.record(event_, stream), "cuEventRecord");
     after_ = driver_->next_number();
@@ -192,6 +199,7 @@ class RecordedEvent final : public DeviceEvent {
   const std::shared_ptr<Driver> driver_;
   const int device_;
   Event event_ = nullptr;
+  bool captured_ = false;
   std::optional<unsigned long long> stream_id_;  // empty: unknown, or of all streams
   std::uint64_t before_ = 0, after_ = 0;         // Driver::next_number() before and after it was recorded
 };
@@ -208,6 +216,7 @@ std::shared_ptr<void> CudaDevices::allocate(int device, std::size_t bytes) {
   Address address = 0;
   {
     const ContextScope context(*own, device);
+    const BesideCapture relaxed(*own);
     own->check(own->call().memory.allocate(&address, bytes), "cuMemAlloc");
   }
   return {std::bit_cast<void*>(address), [own, device, address](void*) {

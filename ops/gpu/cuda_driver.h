@@ -31,6 +31,8 @@ using Module = struct OpaqueModule*;
 using Function = struct OpaqueFunction*;
 using Address = unsigned long long;
 
+inline constexpr int kRelaxedCapture = 2;
+
 inline constexpr unsigned kNonBlockingStream = 1;  // does not wait for the default stream
 inline constexpr unsigned kEventWithoutTiming = 2;
 
@@ -59,6 +61,8 @@ struct StreamFunctions {
   Result (*query)(Stream stream) = from.require("cuStreamQuery");
   Result (*id)(Stream stream, unsigned long long* id) = from.find("cuStreamGetId");  // CUDA 12.0, otherwise null
   Result (*wait_event)(Stream stream, Event event, unsigned flags) = from.require("cuStreamWaitEvent");
+  Result (*is_capturing)(Stream stream, int* status) = from.require("cuStreamIsCapturing");  // 0: no
+  Result (*exchange_capture_mode)(int* mode) = from.require("cuThreadExchangeStreamCaptureMode");
 };
 struct EventFunctions {
   const DynamicLibrary& from;
@@ -155,6 +159,22 @@ class ContextScope {
   const Driver& driver_;
   Context before_ = nullptr;
   bool switched_ = false;  // not if the context was current before: a framework's thread has it
+};
+
+// Within it the calling thread may allocate memory and query events although another one captures a stream into a
+// graph: unless told otherwise, the driver takes that for a mistake of the program, and ends the capture.
+class BesideCapture {
+ public:
+  explicit BesideCapture(const Driver& driver) : driver_(driver) { exchange(); }
+  ~BesideCapture() { exchange(); }
+  BesideCapture(const BesideCapture&) = delete;
+  BesideCapture& operator=(const BesideCapture&) = delete;
+
+ private:
+  void exchange() { driver_.call().streams.exchange_capture_mode(&mode_); }
+
+  const Driver& driver_;
+  int mode_ = kRelaxedCapture;
 };
 
 // The DeviceRuntime of core for CUDA devices. Opens the driver at the first use of a device: a job without GPU tensors

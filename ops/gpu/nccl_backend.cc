@@ -100,6 +100,18 @@ Events inputs_of(const CollectiveCall& call) {
   return inputs;
 }
 
+bool is_ready_in_capture(const Piece& piece) { return piece.ready != nullptr && piece.ready->captured(); }
+
+// Whether the call becomes part of a graph into which the program captures its streams.
+bool is_captured(const CollectiveCall& call) {
+  const auto captured = std::ranges::count_if(call.pieces, is_ready_in_capture);
+  if (captured == 0) return false;
+  if (static_cast<std::size_t>(captured) == call.pieces.size()) return true;
+  throw Unsupported(
+      "of tensors that are reduced together some are ready in a stream that is being captured into a graph, "
+      "and some in one that is not");
+}
+
 // Timeout for the last operations, when the job ends without failure.
 Duration end_timeout(const Config::Timeouts& timeouts) {
   return std::min<Duration>(std::chrono::seconds(5), timeouts.collective);
@@ -125,7 +137,9 @@ class NcclBackend final : public Backend {
       } else if (communicator_ && !communicator_->close(deadline_after(end_timeout(parts_.config.timeouts)))) {
         give_up({StatusCode::shut_down, "hvd was shut down while an operation was under way on the GPU"});
       }
-      if (stream_ != nullptr) driver_->call().streams.destroy(stream_);
+      for (cuda::Stream stream : {stream_, capture_stream_}) {
+        if (stream != nullptr) driver_->call().streams.destroy(stream);
+      }
       kernels_.reset();
     } catch (...) {  // a failed driver has nothing to release
     }
@@ -192,6 +206,12 @@ class NcclBackend final : public Backend {
     nccl::RetainedMemory retained;
   };
 
+  // What a graph of the program's refers to.
+  struct Captured {
+    nccl::DeviceScratch scratch, packed;
+    nccl::RetainedMemory retained;
+  };
+
   // Atomic: either all ranks create the communicator, or the job ends.
   void meet(const CollectiveCall& call) {
     const auto ranks = nccl::introduce(parts_.host, call, introduce_this_rank(call));
@@ -201,7 +221,7 @@ class NcclBackend final : public Backend {
     const bool all_have_kernels =
         std::all_of(ranks.begin(), ranks.end(), [](const auto& one) { return one.kernels == 1; });
     if (!all_have_kernels) kernels_.reset();
-    make_stream();
+    stream_ = make_stream();
     communicator_ =
         std::make_unique<nccl::NcclCommunicator>(library_, ranks.front().id, parts_.topology.rank, parts_.topology.size,
                                                  parts_.abort, deadline_after(parts_.config.timeouts.collective));
@@ -240,11 +260,13 @@ class NcclBackend final : public Backend {
 
   // Independent of the default stream, which would otherwise wait for it, and of high priority: others wait for
   // communication.
-  void make_stream() {
+  cuda::Stream make_stream() {
+    cuda::Stream made = nullptr;
     int least = 0, greatest = 0;
     driver_->check(driver_->call().streams.priority_range(&least, &greatest), "cuCtxGetStreamPriorityRange");
-    driver_->check(driver_->call().streams.create(&stream_, cuda::kNonBlockingStream, greatest),
+    driver_->check(driver_->call().streams.create(&made, cuda::kNonBlockingStream, greatest),
                    "cuStreamCreateWithPriority");
+    return made;
   }
 
   void enqueue(const CollectiveCall& call) {
@@ -253,6 +275,7 @@ class NcclBackend final : public Backend {
                             ", but this rank took part with GPU " + std::to_string(device_) + " while it had joined");
     }
     const cuda::ContextScope context(*driver_, device_);
+    if (is_captured(call)) return capture(call);
     forget_over();
     Running running{.number = ++calls_,
                     .description = describe(call),
@@ -260,22 +283,43 @@ class NcclBackend final : public Backend {
                     .completion = nullptr,
                     .retained = {}};
     for (const auto& input : running.inputs) input->hold_up(stream_);
-    const nccl::Place place{.communicator = *communicator_,
-                            .driver = *driver_,
-                            .devices = *parts_.devices,
-                            .scratch = scratch_,
-                            .registered = registered_,
-                            .kernels = kernels_.get(),
-                            .stream = stream_,
-                            .device = device_,
-                            .rank = parts_.topology.rank};
-    running.retained = nccl::put(call, place, deadline_after(parts_.config.timeouts.collective));
+    running.retained = put(call, scratch_, registered_, stream_);
     running.completion = std::make_shared<DeviceCompletion>(parts_.devices->record(device_, stream_));
     enqueued_ = running.completion;
     running_.push_back(std::move(running));
   }
 
+  nccl::RetainedMemory put(const CollectiveCall& call, nccl::DeviceScratch& scratch, nccl::DeviceScratch& registered,
+                           cuda::Stream stream) {
+    const nccl::Place place{.communicator = *communicator_,
+                            .driver = *driver_,
+                            .devices = *parts_.devices,
+                            .scratch = scratch,
+                            .registered = registered,
+                            .kernels = kernels_.get(),
+                            .stream = stream,
+                            .device = device_,
+                            .rank = parts_.topology.rank};
+    return nccl::put(call, place, deadline_after(parts_.config.timeouts.collective));
+  }
+
+  // By waiting for captured events a stream becomes part of their capture, until the program ends it. So there is
+  // another one for that, and each call has memory of its own: the graph may be launched beside whatever else is under
+  // way. Nobody watches what graphs do.
+  void capture(const CollectiveCall& call) {
+    const cuda::BesideCapture relaxed(*driver_);
+    if (capture_stream_ == nullptr) capture_stream_ = make_stream();
+    for (const auto& input : inputs_of(call)) input->hold_up(capture_stream_);
+    Captured& captured = captured_.emplace_back();
+    captured.retained = put(call, captured.scratch, captured.packed, capture_stream_);
+    enqueued_ = std::make_shared<DeviceCompletion>(parts_.devices->record(device_, capture_stream_));
+  }
+
   void run_through_host(const CollectiveCall& call, const Status& why) {
+    if (std::ranges::any_of(call.pieces, is_ready_in_capture)) {
+      throw Unsupported("an operation on tensors whose stream is being captured into a graph needs NCCL: " +
+                        why.message());
+    }
     if (!parts_.through_host) {
       if (why.code() == StatusCode::mismatch) throw Mismatch(why.message());
       throw Unsupported(why.message());
@@ -307,10 +351,12 @@ class NcclBackend final : public Backend {
   int device_ = -1;
   std::unique_ptr<const cuda::BucketKernels> kernels_;  // null: not all ranks have them
   cuda::Stream stream_ = nullptr;
+  cuda::Stream capture_stream_ = nullptr;  // null: nothing was captured yet
   nccl::DeviceScratch scratch_;
   nccl::DeviceScratch registered_{[this](void* memory, std::size_t bytes) {
     communicator_->register_memory(memory, bytes, deadline_after(parts_.config.timeouts.collective));
   }};
+  std::deque<Captured> captured_;
   std::deque<Running> running_;  // in the stream, in its order
   std::uint64_t calls_ = 0;
   nccl::Watchdog watchdog_;

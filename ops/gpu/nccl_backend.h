@@ -6,6 +6,9 @@
 // operation that takes longer than the job's collective timeout, ends the job as on the CPU, and the communicator is
 // aborted, so that the GPU stops and no rank hangs.
 //
+// If the tensors' streams are being captured into a CUDA graph, so is the call: launched, the graph performs it without
+// the engine. All ranks must capture it, and launch their graphs in the same order.
+//
 // NCCL is loaded at the first call, which all ranks reach at the same point of their common order. They then exchange
 // introductions, through a CPU backend, and create a communicator: one per process set, each rank with
 // the device of its first tensor. The same backend performs the exchange before a call of a locked schedule, because

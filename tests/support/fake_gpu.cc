@@ -33,6 +33,10 @@ FakeGpu::FakeGpu(unsigned seed, int longest_delay_us) {
   driver_.free = cuda.require("cuMemFree_v2");
   driver_.create_stream = cuda.require("cuStreamCreateWithPriority");
   driver_.destroy_stream = cuda.require("cuStreamDestroy_v2");
+  driver_.begin_capture = cuda.require("cuStreamBeginCapture_v2");
+  driver_.end_capture = cuda.require("cuStreamEndCapture");
+  driver_.launch_graph = cuda.require("cuGraphLaunch");
+  driver_.destroy_graph = cuda.require("cuGraphDestroy");
   const DynamicLibrary nccl = DynamicLibrary::open(built::fake_nccl);
   nccl_.inject = nccl.require("fake_nccl_inject");
   nccl_.calls = nccl.require("fake_nccl_calls");
@@ -93,17 +97,26 @@ FakeGpu::Stream::~Stream() {
   gpu_.driver_.destroy_stream(handle_);
 }
 
-void FakeGpu::Stream::put(std::function<void()> task) {
+void FakeGpu::Stream::put(const std::function<void()>& task) {
   gpu_.cuda_.use_device(device_);
-  auto* const own = new std::function<void()>(std::move(task));
-  check(gpu_.cuda_.launch(
-            handle_,
-            [](void* argument) {
-              const std::unique_ptr<std::function<void()>> taken(static_cast<std::function<void()>*>(argument));
-              (*taken)();
-            },
-            own),
-        "launch");
+  check(gpu_.cuda_.launch(handle_, &task), "launch");
+}
+
+void FakeGpu::Stream::begin_capture() {
+  gpu_.cuda_.use_device(device_);
+  check(gpu_.driver_.begin_capture(handle_, 0), "cuStreamBeginCapture");
+}
+
+FakeGpu::Graph FakeGpu::Stream::end_capture() {
+  gpu_.cuda_.use_device(device_);
+  void* graph = nullptr;
+  check(gpu_.driver_.end_capture(handle_, &graph), "cuStreamEndCapture");
+  return {graph, gpu_.driver_.destroy_graph};
+}
+
+void FakeGpu::Stream::put(const Graph& graph) {
+  gpu_.cuda_.use_device(device_);
+  check(gpu_.driver_.launch_graph(graph.get(), handle_), "cuGraphLaunch");
 }
 
 void FakeGpu::Stream::drain() {

@@ -49,6 +49,8 @@ class FakeGpu {
     std::byte* memory_ = nullptr;
   };
 
+  using Graph = std::unique_ptr<void, int (*)(void*)>;
+
   // A stream of a device, as a framework has them.
   class Stream {
    public:
@@ -58,7 +60,11 @@ class FakeGpu {
     Stream& operator=(const Stream&) = delete;
 
     void* handle() const { return handle_; }
-    void put(std::function<void()> task);
+    void put(const std::function<void()>& task);
+    // What is put into this stream from here on, and into others that wait for it, only becomes part of the graph.
+    void begin_capture();
+    Graph end_capture();
+    void put(const Graph& graph);
     void drain();
 
    private:
@@ -75,6 +81,10 @@ class FakeGpu {
     int (*free)(unsigned long long);
     int (*create_stream)(void**, unsigned, int);
     int (*destroy_stream)(void*);
+    int (*begin_capture)(void*, int);
+    int (*end_capture)(void*, void**);
+    int (*launch_graph)(void*, void*);
+    int (*destroy_graph)(void*);
   };
 
   FakeCudaControls cuda_{};

@@ -23,6 +23,8 @@ using hvd::cuda::Address;
 
 constexpr int kDevices = 8;
 constexpr int kInvalidValue = 1, kInvalidContext = 201, kInvalidHandle = 400, kNotFound = 500, kIllegalAddress = 700;
+constexpr int kCaptureUnsupported = hvd::cuda::kCaptureUnsupported, kUnjoined = 904, kIsolation = 905, kCaptured = 907;
+constexpr int kRelaxed = 2;
 constexpr int kNotReady = hvd::cuda::kNotReady;
 
 struct Device {
@@ -44,7 +46,7 @@ struct Driver {
   unsigned seed = 1;                                     // guarded by mutex, as the next ones
   int longest_delay_us = 100;
   unsigned long long made_streams = 0;
-  std::atomic<int> modules{0}, events{0};
+  std::atomic<int> modules{0}, events{0}, captures{0};
 };
 
 struct FakeFunction {
@@ -63,6 +65,7 @@ Driver& driver() {
 }
 
 thread_local Device* current = nullptr;
+thread_local int capture_mode = 0;
 
 // What a call returns at once: an injected failure, or that its device has failed, or that there is none.
 int refusal(const char* function) {
@@ -71,6 +74,12 @@ int refusal(const char* function) {
   }
   if (current == nullptr) return kInvalidContext;
   return current->failed ? kIllegalAddress : 0;
+}
+
+// Of calls that may not be made while any thread captures, unless the caller's mode is relaxed.
+int unsafe_refusal(const char* function) {
+  if (driver().captures > 0 && capture_mode != kRelaxed) return kCaptureUnsupported;
+  return refusal(function);
 }
 
 std::shared_ptr<FakeStream> make_stream(int device) {
@@ -135,6 +144,18 @@ struct FakeEvent {
   }
 };
 
+// The stream belongs to the capture from now on, and that of the event need not be waited for by others.
+int join(FakeStream& stream, const FakeRecord& record) {
+  const auto own = stream.capture();
+  if (own && own != record.captured) return kIsolation;
+  const std::lock_guard lock(record.captured->mutex);
+  if (record.stream != record.captured->first) record.captured->joined[record.stream] = true;
+  if (own) return 0;
+  record.captured->joined[&stream] = false;
+  stream.set_capture(record.captured);
+  return 0;
+}
+
 void happen(FakeRecord& record) {
   const std::lock_guard lock(record.mutex);
   record.happened = true;
@@ -189,9 +210,10 @@ HVD_FAKE int cuStreamDestroy_v2(void* stream) {
 }
 
 HVD_FAKE int cuStreamQuery(void* stream) {
-  if (const int result = refusal("cuStreamQuery")) return result;
+  if (const int result = unsafe_refusal("cuStreamQuery")) return result;
   const auto target = find(stream);
   if (target == nullptr) return kInvalidHandle;
+  if (target->capture()) return kCaptureUnsupported;
   return target->idle() ? 0 : kNotReady;
 }
 
@@ -200,6 +222,61 @@ HVD_FAKE int cuStreamGetId(void* stream, unsigned long long* id) {
   const auto target = find(stream);
   if (target == nullptr) return kInvalidHandle;
   return *id = target->id(), 0;
+}
+
+HVD_FAKE int cuStreamIsCapturing(void* stream, int* status) {
+  if (const int result = refusal("cuStreamIsCapturing")) return result;
+  const auto target = find(stream);
+  if (target == nullptr) return kInvalidHandle;
+  return *status = target->capture() ? 1 : 0, 0;
+}
+
+HVD_FAKE int cuThreadExchangeStreamCaptureMode(int* mode) {
+  std::swap(*mode, capture_mode);
+  return 0;
+}
+
+HVD_FAKE int cuStreamBeginCapture_v2(void* stream, int) {
+  if (const int result = refusal("cuStreamBeginCapture_v2")) return result;
+  const auto target = find(stream);
+  if (target == nullptr || target->capture()) return kInvalidHandle;
+  auto graph = std::make_shared<FakeGraph>();
+  graph->first = target.get();
+  target->set_capture(std::move(graph));
+  ++driver().captures;
+  return 0;
+}
+
+// Ends it in all of its streams. The caller owns the graph, if there is one.
+HVD_FAKE int cuStreamEndCapture(void* stream, void** made) {
+  const auto target = find(stream);
+  const auto graph = target == nullptr ? nullptr : target->capture();
+  if (graph == nullptr || graph->first != target.get()) return kInvalidValue;
+  --driver().captures;
+  const std::lock_guard lock(graph->mutex);
+  bool all_joined = true;
+  target->set_capture(nullptr);
+  for (const auto& [other, joined] : graph->joined) {
+    other->set_capture(nullptr);
+    all_joined = all_joined && joined;
+  }
+  *made = all_joined ? new std::shared_ptr<FakeGraph>(graph) : nullptr;
+  return all_joined ? 0 : kUnjoined;
+}
+
+HVD_FAKE int cuGraphLaunch(void* graph, void* stream) {
+  if (const int result = refusal("cuGraphLaunch")) return result;
+  const auto target = find(stream);
+  if (target == nullptr) return kInvalidHandle;
+  target->put([own = *static_cast<std::shared_ptr<FakeGraph>*>(graph)] {
+    for (const auto& task : own->tasks) task();
+  });
+  return 0;
+}
+
+HVD_FAKE int cuGraphDestroy(void* graph) {
+  delete static_cast<std::shared_ptr<FakeGraph>*>(graph);
+  return 0;
 }
 
 HVD_FAKE int cuEventCreate(void** event, unsigned) {
@@ -218,13 +295,19 @@ HVD_FAKE int cuEventRecord(void* event, void* stream) {
   if (const int result = refusal("cuEventRecord")) return result;
   const auto target = find(stream);
   if (target == nullptr) return kInvalidHandle;
-  target->put([record = static_cast<FakeEvent*>(event)->record()] { happen(*record); });
+  const auto record = static_cast<FakeEvent*>(event)->record();
+  if (const auto graph = target->capture()) {
+    record->captured = graph;
+    record->stream = target.get();
+    return 0;
+  }
+  target->put([record] { happen(*record); });
   return 0;
 }
 
 #if HVD_FAKE_CUDA_VERSION >= 12050
 HVD_FAKE int cuCtxRecordEvent(void* context, void* event) {
-  if (const int result = refusal("cuCtxRecordEvent")) return result;
+  if (const int result = unsafe_refusal("cuCtxRecordEvent")) return result;
   auto* const device = static_cast<Device*>(context);
   const std::vector<std::shared_ptr<FakeStream>> streams = streams_of(*device);
   const auto record = static_cast<FakeEvent*>(event)->record();
@@ -240,9 +323,10 @@ HVD_FAKE int cuCtxRecordEvent(void* context, void* event) {
 #endif
 
 HVD_FAKE int cuEventQuery(void* event) {
-  if (const int result = refusal("cuEventQuery")) return result;
+  if (const int result = unsafe_refusal("cuEventQuery")) return result;
   const auto record = static_cast<FakeEvent*>(event)->now();
   if (record == nullptr) return 0;
+  if (record->captured) return kCaptured;
   const std::lock_guard lock(record->mutex);
   return record->happened ? 0 : kNotReady;
 }
@@ -253,6 +337,8 @@ HVD_FAKE int cuStreamWaitEvent(void* stream, void* event, unsigned) {
   if (target == nullptr) return kInvalidHandle;
   const auto record = static_cast<FakeEvent*>(event)->now();
   if (record == nullptr) return 0;
+  if (record->captured) return join(*target, *record);
+  if (target->capture()) return kIsolation;
   target->put([record] {
     std::unique_lock lock(record->mutex);
     record->changed.wait(lock, [&] { return record->happened; });
@@ -261,7 +347,7 @@ HVD_FAKE int cuStreamWaitEvent(void* stream, void* event, unsigned) {
 }
 
 HVD_FAKE int cuMemAlloc_v2(Address* address, std::size_t bytes) {
-  if (const int result = refusal("cuMemAlloc_v2")) return result;
+  if (const int result = unsafe_refusal("cuMemAlloc_v2")) return result;
   if (bytes == 0) return kInvalidValue;
   return *address = reinterpret_cast<Address>(driver().memory.allocate(current->ordinal, bytes)), 0;
 }
@@ -345,11 +431,11 @@ HVD_FAKE int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, un
 
 // Beyond the driver's: for the fake NCCL and for tests.
 
-HVD_FAKE int fake_cuda_launch(void* stream, void (*function)(void*), void* argument) {
+HVD_FAKE int fake_cuda_launch(void* stream, const std::function<void()>* task) {
   if (current == nullptr) return kInvalidContext;
   const auto target = find(stream);
   if (target == nullptr) return kInvalidHandle;
-  target->put([=] { function(argument); });
+  target->put(*task);
   return 0;
 }
 
@@ -380,6 +466,7 @@ HVD_FAKE void fake_cuda_inject(const char* function, int device, int after, int 
 HVD_FAKE void fake_cuda_reset(unsigned seed, int longest_delay_us) {
   driver().injections.clear();
   for (Device& device : driver().devices) device.failed = false;
+  driver().captures = 0;
   const std::lock_guard lock(driver().mutex);
   driver().seed = seed;
   driver().longest_delay_us = longest_delay_us;

@@ -3,11 +3,13 @@
 // fake_cuda.cc is built into a shared library with the driver's symbols. Its devices are memory of this process. A
 // stream is a thread that performs what was put into it one after the other, each after a random delay, so that whoever
 // reads before he may is soon found out: fresh and freed memory hold poison, and a copy or a collective in memory
-// that is not there, or of another device, fails the device for good, as an illegal address does.
+// that is not there, or of another device, fails the device for good, as an illegal address does. While a stream is
+// captured, what the driver forbids is refused, to all threads whose mode is not relaxed.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 namespace hvd::testing {
 
@@ -20,8 +22,8 @@ struct FakeCudaControls {
   void (*reset)(unsigned seed, int longest_delay_us);
   // Calls since reset() of the driver's functions whose names begin so.
   int (*calls)(const char* prefix);
-  // Puts a function into a stream.
-  int (*launch)(void* stream, void (*function)(void*), void* argument);
+  // Puts a task into a stream.
+  int (*launch)(void* stream, const std::function<void()>* task);
   // Waits until the stream is empty.
   int (*drain)(void* stream);
   // Makes the device's context current.

@@ -6,18 +6,33 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <random>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace hvd::testing {
+
+class FakeStream;
+
+// What was put into the streams of a capture, in that order, which is one that their waits allow.
+struct FakeGraph {
+  std::mutex mutex;
+  std::vector<std::function<void()>> tasks;  // guarded by mutex, as all below
+  std::map<FakeStream*, bool> joined;        // but the first stream: whether another one waits for its last task
+  FakeStream* first = nullptr;
+};
 
 // One record of an event. Who waits for the event, or asks, means the latest one.
 struct FakeRecord {
   std::mutex mutex;
   std::condition_variable changed;
-  bool happened = false;  // guarded by mutex
+  bool happened = false;                          // guarded by mutex
+  std::shared_ptr<FakeGraph> captured = nullptr;  // and never happens
+  FakeStream* stream = nullptr;                   // of a captured one
 };
 
 class FakeStream {
@@ -43,11 +58,27 @@ class FakeStream {
   unsigned long long id() const { return id_; }
 
   void put(std::function<void()> task) {
+    if (const auto graph = capture()) {
+      const std::lock_guard lock(graph->mutex);
+      graph->tasks.push_back(std::move(task));
+      if (this != graph->first) graph->joined[this] = false;
+      return;
+    }
     {
       const std::lock_guard lock(mutex_);
       tasks_.push_back(std::move(task));
     }
     changed_.notify_all();
+  }
+
+  // Where tasks are put instead, until it is set to null.
+  void set_capture(std::shared_ptr<FakeGraph> graph) {
+    const std::lock_guard lock(mutex_);
+    capture_ = std::move(graph);
+  }
+  std::shared_ptr<FakeGraph> capture() {
+    const std::lock_guard lock(mutex_);
+    return capture_;
   }
 
   bool idle() {
@@ -86,6 +117,7 @@ class FakeStream {
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;  // guarded by mutex_; the front one may be under way
   bool ended_ = false;                       // guarded by mutex_
+  std::shared_ptr<FakeGraph> capture_;       // guarded by mutex_
   std::thread thread_;
 };
 

@@ -13,7 +13,8 @@
 
 extern "C" {
 int cuCtxGetDevice(int* device);
-int fake_cuda_launch(void* stream, void (*function)(void*), void* argument);
+int cuStreamIsCapturing(void* stream, int* status);
+int fake_cuda_launch(void* stream, const std::function<void()>* task);
 }
 
 namespace {
@@ -77,28 +78,35 @@ DType dtype_of(int type) {
   return DType::uint8;
 }
 
-int launch(FakeBatch batch, void* stream) {
-  FakeCommunicator& communicator = *batch.communicator;
+void begin(FakeBatch& batch) {
   for (const FakeOperation& operation : batch.operations) {
     if (operation.kind == FakeKind::send || operation.kind == FakeKind::receive) continue;
-    batch.number = ++communicator.batches;
+    batch.number = ++batch.communicator->batches;
     break;
   }
+  ++batch.communicator->outstanding;
+}
+
+void perform(const FakeBatch& batch) {
+  batch.communicator->shared_communicator->perform(batch);
+  --batch.communicator->outstanding;
+}
+
+// In a graph a batch begins each time that the graph is launched.
+int launch(FakeBatch batch, void* stream) {
+  FakeCommunicator& communicator = *batch.communicator;
   batch.hangs = state().injections.of("hang", communicator.rank) != 0;
-  ++communicator.outstanding;
+  int captured = 0;
+  if (cuStreamIsCapturing(stream, &captured) != 0) return kUnhandledCudaError;
+  if (captured == 0) begin(batch);
   communicator.busy_looks = 2;
-  auto* const task = new FakeBatch(std::move(batch));
-  const int result = fake_cuda_launch(
-      stream,
-      [](void* argument) {
-        const std::unique_ptr<FakeBatch> own(static_cast<FakeBatch*>(argument));
-        own->communicator->shared_communicator->perform(*own);
-        --own->communicator->outstanding;
-      },
-      task);
-  if (result == 0) return 0;
-  --communicator.outstanding;
-  delete task;
+  const std::function<void()> task = [batch, captured] {
+    FakeBatch own = batch;
+    if (captured != 0) begin(own);
+    perform(own);
+  };
+  if (fake_cuda_launch(stream, &task) == 0) return 0;
+  if (captured == 0) --communicator.outstanding;
   return kUnhandledCudaError;
 }
 

@@ -51,7 +51,7 @@ struct FakeCommunicator {
   // The thread's that calls:
   int busy_looks = 0;  // so many looks until the last call is through
   bool finalized = false;
-  std::uint64_t batches = 0;
+  std::atomic<std::uint64_t> batches{0};
   std::map<int, double> scaled_sums;  // factors by operation
   int made_scaled_sums = 0;
   std::map<const void*, std::size_t> registered;  // bytes by begin of the memory
