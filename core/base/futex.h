@@ -30,8 +30,8 @@ inline constexpr WaitPolicy kOversubscribedPolicy{.spin = Duration{0}, .yields =
 inline WaitPolicy wait_policy_for(int ranks_on_host, int cpus) {
   return ranks_on_host > cpus ? kOversubscribedPolicy : WaitPolicy{.spin = 20us};
 }
-// The same for messages from another host, which take longer than a cache line. A wait of 200 us loses less than a tenth
-// by being slept through; with 500 us a ring over 1 Gb/s never slept, and took five times the CPU time.
+// The same for messages from another host, which take longer than a cache line. A sleep lengthens a wait of 200 us by
+// less than a tenth; with 500 us a ring over 1 Gb/s never slept, and took five times the CPU time.
 inline WaitPolicy network_wait_policy_for(int ranks_on_host, int cpus) {
   return ranks_on_host > cpus ? kOversubscribedPolicy : WaitPolicy{.spin = 200us};
 }

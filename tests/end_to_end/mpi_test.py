@@ -132,7 +132,7 @@ def test_messages_of_an_mpi_over_ucx():
     """As on a network with RDMA; here UCX has the host's shared memory."""
     if not CONFORMANCE.exists():
         pytest.skip(f"{CONFORMANCE} is not built")
-    over_ucx = [*LAUNCHERS["mpirun"], "-mca", "pml", "ucx", "-mca", "pml_ucx_tls", "any", "-mca", "pml_ucx_devices", "any"]
+    over_ucx = [*LAUNCHERS["mpirun"], *"-mca pml ucx -mca pml_ucx_tls any -mca pml_ucx_devices any".split()]
     variables = {"HVD_CPU_BACKEND": "mpi-messages", "UCX_TLS": "sm,self", "UCX_LOG_LEVEL": "info"}
     cases = "every collective*,a hundred tensors*,a group*"
     job = run_command([*over_ucx, "-np", "2", str(CONFORMANCE), cases], variables)

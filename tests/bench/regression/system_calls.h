@@ -17,8 +17,8 @@ namespace hvd::bench {
 
 inline constexpr const char* kTracepoint = "/sys/kernel/tracing/events/raw_syscalls/sys_enter/id";
 
-// All but sched_yield: how often a rank yields says how busy the machine is. Counts for the thread that makes it, and for
-// those that this thread and its descendants start from then on.
+// All but sched_yield: how often a rank yields says how busy the machine is. Counts for the thread that makes it, and
+// for those that this thread and its descendants start from then on.
 class SystemCalls {
  public:
   SystemCalls() {
