@@ -132,13 +132,13 @@ def test_messages_of_an_mpi_over_ucx():
     """As on a network with RDMA; here UCX has the host's shared memory."""
     if not CONFORMANCE.exists():
         pytest.skip(f"{CONFORMANCE} is not built")
-    over_ucx = [*LAUNCHERS["mpirun"], *"-mca pml ucx -mca pml_ucx_tls any -mca pml_ucx_devices any".split()]
+    over_ucx = {"OMPI_MCA_pml": "ucx", "OMPI_MCA_pml_ucx_tls": "any", "OMPI_MCA_pml_ucx_devices": "any"}
     variables = {"HVD_CPU_BACKEND": "mpi-messages", "UCX_TLS": "sm,self", "UCX_LOG_LEVEL": "info"}
     cases = "every collective*,a hundred tensors*,a group*"
-    job = run_command([*over_ucx, "-np", "2", str(CONFORMANCE), cases], variables)
-    assert job.returncode == 0, job.output
-    assert "assertions in" in job.output and "failed" not in re.sub(".*UCX.*", "", job.output)
-    assert re.search("ucp_worker.*tag.(sysv|posix)", job.output), "UCX has not connected the ranks:\n" + job.output
+    code, output = run("mpirun", 2, CONFORMANCE, cases, **over_ucx, **variables)
+    assert code == 0, output
+    assert "assertions in" in output and "failed" not in re.sub(".*UCX.*", "", output)
+    assert re.search("ucp_worker.*tag.(sysv|posix)", output), "UCX has not connected the ranks:\n" + output
 
 
 def rank_tests(launcher, ranks, backend, *files):
