@@ -13,7 +13,8 @@ namespace hvd::testing {
 namespace {
 
 using Words = Glossary<Word<CUresult, cuda::Result>, Word<CUcontext, cuda::Context>, Word<CUstream, cuda::Stream>,
-                       Word<CUevent, cuda::Event>, Word<CUmodule, cuda::Module>, Word<CUfunction, cuda::Function>>;
+                       Word<CUevent, cuda::Event>, Word<CUmodule, cuda::Module>, Word<CUfunction, cuda::Function>,
+                       Word<CUstreamCaptureStatus, int>, Word<CUstreamCaptureMode, int>>;
 
 static_assert(CUDA_VERSION >= 12050, "cuCtxRecordEvent is of CUDA 12.5");
 
@@ -35,6 +36,8 @@ constexpr bool kSame[] = {
     HVD_SAME(StreamFunctions::query, cuStreamQuery),
     HVD_SAME(StreamFunctions::wait_event, cuStreamWaitEvent),
     HVD_SAME(StreamFunctions::id, cuStreamGetId),
+    HVD_SAME(StreamFunctions::is_capturing, cuStreamIsCapturing),
+    HVD_SAME(StreamFunctions::exchange_capture_mode, cuThreadExchangeStreamCaptureMode),
     HVD_SAME(EventFunctions::create, cuEventCreate),
     HVD_SAME(EventFunctions::destroy, cuEventDestroy_v2),
     HVD_SAME(EventFunctions::record, cuEventRecord),
@@ -69,6 +72,7 @@ static_assert(std::size(kSame) == kFunctions<cuda::ProcessFunctions, cuda::Conte
 static_assert(std::is_same_v<CUdevice, cuda::Device> && std::is_same_v<CUdeviceptr, cuda::Address>);
 static_assert(CUDA_SUCCESS == cuda::kSuccess && CUDA_ERROR_NOT_READY == cuda::kNotReady);
 static_assert(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED == cuda::kCaptureUnsupported);
+static_assert(CU_STREAM_CAPTURE_STATUS_NONE == 0 && CU_STREAM_CAPTURE_MODE_RELAXED == cuda::kRelaxedCapture);
 static_assert(CU_STREAM_NON_BLOCKING == cuda::kNonBlockingStream &&
               CU_EVENT_DISABLE_TIMING == cuda::kEventWithoutTiming);
 
