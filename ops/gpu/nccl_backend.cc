@@ -208,7 +208,7 @@ class NcclBackend final : public Backend {
 
   // What a graph of the program's refers to.
   struct Captured {
-    nccl::DeviceScratch scratch, packed;
+    nccl::DeviceScratch scratch;
     nccl::RetainedMemory retained;
   };
 
@@ -311,7 +311,7 @@ class NcclBackend final : public Backend {
     if (capture_stream_ == nullptr) capture_stream_ = make_stream();
     for (const auto& input : inputs_of(call)) input->hold_up(capture_stream_);
     Captured& captured = captured_.emplace_back();
-    captured.retained = put(call, captured.scratch, captured.packed, capture_stream_);
+    captured.retained = put(call, captured.scratch, captured.scratch, capture_stream_);
     enqueued_ = std::make_shared<DeviceCompletion>(parts_.devices->record(device_, capture_stream_));
   }
 

@@ -30,16 +30,17 @@ namespace {
 using hvd::bench::connect_ring;
 using hvd::bench::RingCalls;
 
-struct Way {
-  std::string title;
-  std::function<void(std::span<float>)> allreduce;
-  std::vector<double> seconds{};    // by round
-  double calls = 0, switches = 0;   // of all rounds
-  double user_s = 0, kernel_s = 0;  // likewise
-};
+constexpr int kWarmUpRounds = 2;
 
 struct Usage {
   double calls = 0, switches = 0, user_s = 0, kernel_s = 0;
+};
+
+struct Way {
+  std::string title;
+  std::function<void(std::span<float>)> allreduce;
+  std::vector<double> seconds{};  // by round
+  Usage used{};                   // in all rounds
 };
 
 Usage usage(const hvd::bench::SystemCalls& calls) {
@@ -51,21 +52,25 @@ Usage usage(const hvd::bench::SystemCalls& calls) {
   return {calls.so_far(), static_cast<double>(used.ru_nvcsw), in_seconds(used.ru_utime), in_seconds(used.ru_stime)};
 }
 
-void fill(std::span<float> values, int round, int rank) {
-  for (std::size_t i = 0; i < values.size(); ++i)
-    values[i] = static_cast<float>((i + 7U * static_cast<unsigned>(round)) % 97 + 1) * static_cast<float>(rank + 1);
+// Rank 0's; the others' are multiples.
+float value_at(std::size_t i, int round) {
+  return static_cast<float>((i + 7 * static_cast<std::size_t>(round)) % 97 + 1);
+}
+
+void fill(std::span<float> values, int round) {
+  const auto factor = static_cast<float>(hvd::rank() + 1);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = value_at(i, round) * factor;
 }
 
 void check(std::span<const float> values, int round, const std::string& title) {
   const auto factor = static_cast<float>(hvd::size() * (hvd::size() + 1) / 2);
   for (std::size_t i = 0; i < values.size(); ++i) {
-    if (values[i] != static_cast<float>((i + 7U * static_cast<unsigned>(round)) % 97 + 1) * factor)
-      throw std::runtime_error(title + ": wrong values");
+    if (values[i] != value_at(i, round) * factor) throw std::runtime_error(title + ": wrong values");
   }
 }
 
 void take_round(Way& way, std::span<float> values, int round, const hvd::bench::SystemCalls& calls) {
-  fill(values, round, hvd::rank());
+  fill(values, round);
   hvd::barrier();
   const Usage before = usage(calls);
   const auto begin = std::chrono::steady_clock::now();
@@ -73,17 +78,19 @@ void take_round(Way& way, std::span<float> values, int round, const hvd::bench::
   const auto end = std::chrono::steady_clock::now();
   const Usage after = usage(calls);
   check(values, round, way.title);
+  if (round < kWarmUpRounds) return;
   way.seconds.push_back(std::chrono::duration<double>(end - begin).count());
-  way.calls += after.calls - before.calls - 1;  // without getrusage
-  way.switches += after.switches - before.switches;
-  way.user_s += after.user_s - before.user_s;
-  way.kernel_s += after.kernel_s - before.kernel_s;
+  way.used.calls += after.calls - before.calls - 2;  // without usage()'s own
+  way.used.switches += after.switches - before.switches;
+  way.used.user_s += after.user_s - before.user_s;
+  way.used.kernel_s += after.kernel_s - before.kernel_s;
 }
 
 void print(const Way& way, std::size_t bytes) {
   std::vector<double> seconds = way.seconds;
   const double each = static_cast<double>(bytes) / 1e6 * static_cast<double>(seconds.size()) * hvd::size();
-  std::vector<double> sums{way.calls / each, way.switches / each, 1e3 * way.user_s / each, 1e3 * way.kernel_s / each};
+  std::vector<double> sums{way.used.calls / each, way.used.switches / each, 1e3 * way.used.user_s / each,
+                           1e3 * way.used.kernel_s / each};
   hvd::allreduce(sums);
   std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
   if (hvd::rank() != 0) return;
@@ -97,9 +104,10 @@ void run(const std::vector<std::uint64_t>& sizes, int rounds) {
   const hvd::Session session;
   const auto sockets = connect_ring(RingCalls::sockets), zerocopy = connect_ring(RingCalls::zerocopy),
              uring = connect_ring(RingCalls::uring);
-  if (hvd::rank() == 0)
+  if (hvd::rank() == 0) {
     std::printf("%12s  %-22s %12s  %8s %8s  %7s %7s\n", "size", "way", "median", "calls/MB", "waits/MB", "user/MB",
                 "kernel");
+  }
   for (const std::uint64_t bytes : sizes) {
     std::vector<float> values(bytes / sizeof(float));
     std::vector<Way> ways{
@@ -107,10 +115,8 @@ void run(const std::vector<std::uint64_t>& sizes, int rounds) {
         {.title = "by hand", .allreduce = [&](std::span<float> x) { sockets->allreduce(x); }},
         {.title = "by hand, MSG_ZEROCOPY", .allreduce = [&](std::span<float> x) { zerocopy->allreduce(x); }},
         {.title = "by hand, io_uring", .allreduce = [&](std::span<float> x) { uring->allreduce(x); }}};
-    for (int round = -2; round < rounds; ++round) {
-      if (round == 0)
-        for (Way& way : ways) way = {.title = way.title, .allreduce = way.allreduce};
-      for (Way& way : ways) take_round(way, values, round + 2, calls);
+    for (int round = 0; round < kWarmUpRounds + rounds; ++round) {
+      for (Way& way : ways) take_round(way, values, round, calls);
     }
     for (const Way& way : ways) print(way, bytes);
   }

@@ -28,6 +28,16 @@ print(f"rank {hvd.rank()} of {hvd.size()}, {hvd.local_size()} here: {total.item(
 """
 
 
+def conformance(launcher, ranks, **variables):
+    """What the tests of tests/conformance that are for every backend print."""
+    if not CONFORMANCE.exists():
+        pytest.skip(f"{CONFORMANCE} is not built")
+    cases = "every collective*,a hundred tensors*,a group*"
+    code, output = run(launcher, ranks, CONFORMANCE, cases, **variables)
+    assert code == 0 and "assertions in" in output, output
+    return output
+
+
 IS_MPIS = "assert (hvd.mpi_enabled(), hvd.gloo_enabled(), hvd.mpi_threads_supported()) == (True, False, True)"
 
 
@@ -120,24 +130,16 @@ def test_hvdrun_has_mpirun_start_the_processes():
 )
 def test_collectives_equal_a_plain_loop(launcher, ranks, backend):
     """The tests of tests/conformance, also with several hosts in name, between which messages of MPI may go."""
-    if not CONFORMANCE.exists():
-        pytest.skip(f"{CONFORMANCE} is not built")
-    cases = "every collective*,a hundred tensors*,a group*"
-    code, output = run(launcher, ranks, CONFORMANCE, cases, HVD_CPU_BACKEND=backend)
-    assert code == 0, output
-    assert "assertions in" in output and "failed" not in output
+    output = conformance(launcher, ranks, HVD_CPU_BACKEND=backend)
+    assert "failed" not in output
 
 
 def test_messages_of_an_mpi_over_ucx():
     """As on a network with RDMA; here UCX has the host's shared memory."""
-    if not CONFORMANCE.exists():
-        pytest.skip(f"{CONFORMANCE} is not built")
     over_ucx = {"OMPI_MCA_pml": "ucx", "OMPI_MCA_pml_ucx_tls": "any", "OMPI_MCA_pml_ucx_devices": "any"}
     variables = {"HVD_CPU_BACKEND": "mpi-messages", "UCX_TLS": "sm,self", "UCX_LOG_LEVEL": "info"}
-    cases = "every collective*,a hundred tensors*,a group*"
-    code, output = run("mpirun", 2, CONFORMANCE, cases, **over_ucx, **variables)
-    assert code == 0, output
-    assert "assertions in" in output and "failed" not in re.sub(".*UCX.*", "", output)
+    output = conformance("mpirun", 2, **over_ucx, **variables)
+    assert "failed" not in re.sub(".*UCX.*", "", output)
     assert re.search("ucp_worker.*tag.(sysv|posix)", output), "UCX has not connected the ranks:\n" + output
 
 

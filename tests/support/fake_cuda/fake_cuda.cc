@@ -24,7 +24,6 @@ using hvd::cuda::Address;
 constexpr int kDevices = 8;
 constexpr int kInvalidValue = 1, kInvalidContext = 201, kInvalidHandle = 400, kNotFound = 500, kIllegalAddress = 700;
 constexpr int kCaptureUnsupported = hvd::cuda::kCaptureUnsupported, kUnjoined = 904, kIsolation = 905, kCaptured = 907;
-constexpr int kRelaxed = 2;
 constexpr int kNotReady = hvd::cuda::kNotReady;
 
 struct Device {
@@ -78,7 +77,7 @@ int refusal(const char* function) {
 
 // Of calls that may not be made while any thread captures, unless the caller's mode is relaxed.
 int unsafe_refusal(const char* function) {
-  if (driver().captures > 0 && capture_mode != kRelaxed) return kCaptureUnsupported;
+  if (driver().captures > 0 && capture_mode != hvd::cuda::kRelaxedCapture) return kCaptureUnsupported;
   return refusal(function);
 }
 
