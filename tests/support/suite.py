@@ -21,7 +21,9 @@ RESULTS = ROOT / "build" / "test-results"
 CPUS = len(os.sched_getaffinity(0))
 PYTEST = ["python", "-m", "pytest", "-v", "-p", "no:cacheprovider", "--junitxml", "{junit}"]
 SANITIZERS = {
-    "ASAN_OPTIONS": "detect_leaks=1",
+    # LeakSanitizer of Clang 16 and before takes a thread's block of a library's variables for one of an old glibc's if it
+    # begins at 16 bytes into a page, and crashes (github.com/google/sanitizers/issues/1322). It finds the block without.
+    "ASAN_OPTIONS": "detect_leaks=1:intercept_tls_get_addr=0",
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
 }
