@@ -14,10 +14,12 @@ Each rank may decide that for itself.
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Callable
 
 import torch
@@ -71,6 +73,20 @@ class _CollectingReducers(threading.local):
 _collecting = _CollectingReducers()
 
 
+@dataclass(eq=False)
+class _Gradient:
+    """One parameter's gradient: its name, with which others it travels, and in what form. Sets and dicts of gradients
+    are quicker than of parameters, whose hash is a function in Python."""
+
+    parameter: torch.nn.Parameter
+    name: str
+    passes_left: int
+    group: int | None = None  # its number; None: it travels alone
+    view: torch.Tensor | None = None  # where it lies, if that is in shared memory
+    sparse_dimensions: int | None = None  # None: it has not been sparse so far
+    travels_dense: bool = False  # although it is sparse
+
+
 def _computes_on_all_cores() -> bool:
     """Whether this host is the only one, and the computation of its ranks keeps all of its cores busy."""
     ranks = basics.local_size()
@@ -105,29 +121,24 @@ class GradientReducer:
         process_set: ProcessSet,
     ) -> None:
         self._prefix = prefix
-        self._names: dict[torch.nn.Parameter, str] = {}
-        self._passes_left: dict[torch.nn.Parameter, int] = {}
-        self._groups = {parameter: group for group in groups for parameter in group}
+        self._gradients: list[_Gradient] = []
         self._compression = compression
         self._arguments = (op, prescale_factor, postscale_factor, process_set)
         self._sparse_as_dense = sparse_as_dense
-        # Whose gradients are sparse: the number of sparse dimensions; and those of them that travel as dense ones.
-        self._sparse_dimensions: dict[torch.nn.Parameter, int] = {}
-        self._travels_dense: set[torch.nn.Parameter] = set()
         self._as_bucket_view = as_bucket_view
-        self._views: dict[torch.nn.Parameter, torch.Tensor] = {}
         self._collects = False  # in this step
-        self._collected: list[list[torch.nn.Parameter]] = []  # those that travel together
+        self._collected: list[list[_Gradient]] = []  # those that travel together
         self._started: list[tuple[_native.Work, PutBack]] = []
-        self._ready: set[torch.nn.Parameter] = set()  # submitted, or waiting for their groups
-        self._returned: dict[torch.nn.Parameter, weakref.ref[torch.Tensor]] = {}  # the gradients put back
+        self._ready: set[_Gradient] = set()  # submitted, or waiting for their groups
+        self._returned: dict[_Gradient, weakref.ref[torch.Tensor]] = {}  # what was put back
         self._waits_in_backward = waits_in_backward
         self._end_is_queued = False
-        self._given_up: set[torch.nn.Parameter] = set()  # submitted without having been reached
-        self._late: set[torch.nn.Parameter] = set()  # which further passes reach
+        self._given_up: set[_Gradient] = set()  # submitted without having been reached
+        self._late: set[_Gradient] = set()  # which further passes reach
         self._passes = passes
         self.paused = False  # gradients are only added up
         self.add_parameters(names)
+        self._groups = self._grouped(groups)
 
     def add_parameters(self, names: dict[torch.nn.Parameter, str]) -> None:
         """Reduces these too from now on, each by itself. ValueError for those whose gradients cannot be."""
@@ -137,18 +148,30 @@ class GradientReducer:
                     f"parameter {name} has the layout {parameter.layout}, whose gradients are not supported: "
                     "train its to_dense() or to_sparse_coo()"
                 )
-        self._names.update((parameter, f"{self._prefix}.{name}") for parameter, name in names.items())
-        self._passes_left.update(dict.fromkeys(names, self._passes))
+        new = [_Gradient(parameter, f"{self._prefix}.{name}", self._passes) for parameter, name in names.items()]
         if self._as_bucket_view:
-            self._views.update(_views_for(names))
+            _place_in_shared_memory(new)
+        this = weakref.ref(self)
+        for gradient in new:
+            gradient.parameter.register_post_accumulate_grad_hook(_hook_of(gradient, this))
+        self._gradients += new
+
+    def _grouped(self, groups: Sequence[Sequence[torch.nn.Parameter]]) -> list[list[_Gradient]]:
+        gradient_of = {id(gradient.parameter): gradient for gradient in self._gradients}
+        grouped = [[gradient_of[id(parameter)] for parameter in group] for group in groups]
+        for number, group in enumerate(grouped):
+            for gradient in group:
+                gradient.group = number
+        return grouped
 
     def set_passes(self, passes: int) -> None:
         self._passes = passes
-        self._passes_left = dict.fromkeys(self._names, passes)
+        for gradient in self._gradients:
+            gradient.passes_left = passes
 
     @property
-    def parameters(self) -> Collection[torch.nn.Parameter]:
-        return self._names.keys()
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        return (gradient.parameter for gradient in self._gradients)
 
     @property
     def process_set(self) -> ProcessSet:
@@ -160,7 +183,7 @@ class GradientReducer:
         back yet."""
         if self._collected or self._started or len(self._returned) < len(self._ready):
             return True
-        return any(0 < left < self._passes for left in self._passes_left.values())
+        return any(0 < gradient.passes_left < self._passes for gradient in self._gradients)
 
     def forget(self) -> None:
         """Begins anew, whatever has been done for the next step."""
@@ -173,36 +196,36 @@ class GradientReducer:
         self._end_is_queued = False
         self.set_passes(self._passes)
 
-    def add_pass(self, parameter: torch.nn.Parameter) -> None:
-        """A backward pass has added to the parameter's gradient. Submits it if that was the last one."""
-        if parameter in self._given_up:
-            self._given_up.discard(parameter)
-            self._late.add(parameter)
-            self._begin_again(parameter)
-        elif parameter in self._ready:
-            self._require_cleared(parameter)
-            self._begin_again(parameter)
+    def add_pass(self, gradient: _Gradient) -> None:
+        """A backward pass has added to the gradient. Submits it if that was the last one."""
+        if gradient in self._given_up:
+            self._given_up.discard(gradient)
+            self._late.add(gradient)
+            self._begin_again(gradient)
+        elif gradient in self._ready:
+            self._require_cleared(gradient)
+            self._begin_again(gradient)
         if self.paused:
             return
-        self._passes_left[parameter] -= 1
-        if self._passes_left[parameter] == 0:
-            self._submit(parameter)
+        gradient.passes_left -= 1
+        if gradient.passes_left == 0:
+            self._submit(gradient)
             under_way = self._collected or self._started
             if under_way and self._waits_in_backward and not self._end_is_queued:
                 self._end_is_queued = True
                 torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)
 
-    def _begin_again(self, parameter: torch.nn.Parameter) -> None:
-        self._ready.discard(parameter)
-        self._returned.pop(parameter, None)
-        self._passes_left[parameter] = self._passes
+    def _begin_again(self, gradient: _Gradient) -> None:
+        self._ready.discard(gradient)
+        self._returned.pop(gradient, None)
+        gradient.passes_left = self._passes
 
-    def _require_cleared(self, parameter: torch.nn.Parameter) -> None:
+    def _require_cleared(self, gradient: _Gradient) -> None:
         """Where the reduced gradient was cleared, one that comes after the last expected pass is for another step."""
-        returned = self._returned.get(parameter)
-        if returned is None or returned() is parameter.grad:
+        returned = self._returned.get(gradient)
+        if returned is None or returned() is gradient.parameter.grad:
             raise AssertionError(
-                f"the gradient of {self._names[parameter]} was computed again after its last expected backward pass "
+                f"the gradient of {gradient.name} was computed again after its last expected backward pass "
                 "and before step() or zero_grad(); to add up gradients locally, raise backward_passes_per_step or use "
                 "no_sync()"
             )
@@ -210,11 +233,11 @@ class GradientReducer:
     @torch._disable_dynamo
     def _end_of_backward(self) -> None:
         self._end_is_queued = False
-        for parameter in self._names:
-            untouched = self._passes_left[parameter] == self._passes and parameter not in self._ready
-            if untouched and parameter.requires_grad and parameter not in self._late:
-                self._given_up.add(parameter)
-                self._submit(parameter)
+        for gradient in self._gradients:
+            untouched = gradient.passes_left == self._passes and gradient not in self._ready
+            if untouched and gradient.parameter.requires_grad and gradient not in self._late:
+                self._given_up.add(gradient)
+                self._submit(gradient)
         # After the ends of other reducers: what they have collected is handed over then, too.
         torch.autograd.Variable._execution_engine.queue_callback(self._wait)
 
@@ -235,8 +258,9 @@ class GradientReducer:
             self.forget()
 
     def _submit_missing(self) -> None:
-        for parameter in [p for p in self._names if p not in self._ready and p.requires_grad]:
-            self._submit(parameter)
+        for gradient in self._gradients:
+            if gradient not in self._ready and gradient.parameter.requires_grad:
+                self._submit(gradient)
 
     @torch._disable_dynamo
     def _wait(self) -> None:
@@ -275,15 +299,15 @@ class GradientReducer:
                 with suppress(HorovodInternalError):
                     work.wait()
 
-    def _submit(self, parameter: torch.nn.Parameter) -> None:
+    def _submit(self, gradient: _Gradient) -> None:
         if not self._ready:
             self._collects = self._waits_in_backward and _computes_on_all_cores()
-        self._ready.add(parameter)
-        group = self._groups.get(parameter, (parameter,))
-        if not all(member in self._ready or not member.requires_grad for member in group):
+        self._ready.add(gradient)
+        group = (gradient,) if gradient.group is None else self._groups[gradient.group]
+        if not all(member in self._ready or not member.parameter.requires_grad for member in group):
             return
         ready = [member for member in group if member in self._ready]
-        if self._collects and all(member.is_cpu for member in ready):
+        if self._collects and all(member.parameter.is_cpu for member in ready):
             self._collected.append(ready)
             _collecting.add(self)
         else:
@@ -294,122 +318,151 @@ class GradientReducer:
         """The operations of what has been collected. They are prepared here, in one loop: beside the computation of the
         backward pass, nothing that preparing needs would be in the core's caches."""
         collected, self._collected = self._collected, []
-        return [prepared for parameters in collected for prepared in self._calls(parameters)]
+        return [prepared for gradients in collected for prepared in self._calls(gradients)]
 
     def add_started(self, work: _native.Work, put_back: PutBack) -> None:
         self._started.append((work, put_back))
 
-    def _calls(self, parameters: Sequence[torch.nn.Parameter]) -> Iterator[tuple[Call, PutBack]]:
+    def _calls(self, gradients: Sequence[_Gradient]) -> Iterator[tuple[Call, PutBack]]:
         """The operations for gradients that travel together. Those that travel as sparse ones are submitted here."""
         dense = []
-        for parameter in parameters:
-            if not self._is_sparse(parameter):
-                dense.append(parameter)
-            elif parameter in self._travels_dense:
-                yield self._call(parameter)
+        for gradient in gradients:
+            if not self._is_sparse(gradient):
+                dense.append(gradient)
+            elif gradient.travels_dense:
+                yield self._call(gradient)
             else:
-                self._submit_sparse(parameter)
+                self._submit_sparse(gradient)
         if len(dense) == 1:
             yield self._call(dense[0])
         elif dense:
             yield self._group_call(dense)
 
-    def _is_sparse(self, parameter: torch.nn.Parameter) -> bool:
+    def _is_sparse(self, gradient: _Gradient) -> bool:
         if self._sparse_as_dense:
             return False
-        return parameter in self._sparse_dimensions or (parameter.grad is not None and parameter.grad.is_sparse)
+        values = gradient.parameter.grad
+        return gradient.sparse_dimensions is not None or (values is not None and values.is_sparse)
 
-    def _call(self, parameter: torch.nn.Parameter) -> tuple[Call, PutBack]:
-        tensor, context = self._compression.compress(self._dense_gradient(parameter))
-        call, received = allreduce_call(tensor, True, self._names[parameter], *self._arguments)
+    def _call(self, gradient: _Gradient) -> tuple[Call, PutBack]:
+        tensor, context = self._compression.compress(_dense(gradient))
+        call, received = allreduce_call(tensor, True, gradient.name, *self._arguments)
 
         def put_back() -> Sequence[torch.nn.Parameter]:
-            self._put_back(parameter, delivered(received, tensor, True), context)
-            return (parameter,)
+            self._put_back(gradient, delivered(received, tensor, True), context)
+            return (gradient.parameter,)
 
         return call, put_back
 
-    def _group_call(self, parameters: Sequence[torch.nn.Parameter]) -> tuple[Call, PutBack]:
-        compressed = [self._compression.compress(self._dense_gradient(parameter)) for parameter in parameters]
+    def _group_call(self, gradients: Sequence[_Gradient]) -> tuple[Call, PutBack]:
+        compressed = [self._compression.compress(_dense(gradient)) for gradient in gradients]
         tensors = [tensor for tensor, _ in compressed]
-        call, received = grouped_allreduce_call(tensors, True, self._names[parameters[0]], *self._arguments)
+        call, received = grouped_allreduce_call(tensors, True, gradients[0].name, *self._arguments)
 
         def put_back() -> Sequence[torch.nn.Parameter]:
-            for parameter, result, (tensor, context) in zip(parameters, received, compressed):
-                self._put_back(parameter, delivered(result, tensor, True), context)
-            return parameters
+            for gradient, result, (tensor, context) in zip(gradients, received, compressed):
+                self._put_back(gradient, delivered(result, tensor, True), context)
+            return [gradient.parameter for gradient in gradients]
 
         return call, put_back
 
-    def _dense_gradient(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """What travels. The gradient itself stays sparse if it is: its optimizer may know no others (SparseAdam)."""
-        if parameter.grad is None:
-            parameter.grad = self._no_gradient(parameter)
-        gradient = parameter.grad
-        view = self._views.get(parameter)
-        if gradient.is_sparse:
-            self._sparse_dimensions.setdefault(parameter, gradient.sparse_dim())
-            dense = gradient.to_dense()
-            return dense if view is None else view.copy_(dense)
-        if view is not None and gradient is not view:
-            parameter.grad = gradient = view.copy_(gradient)
-        return gradient
-
-    def _no_gradient(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        dimensions = self._sparse_dimensions.get(parameter)
-        return torch.zeros_like(parameter) if dimensions is None else _no_rows(parameter, dimensions)
-
-    def _put_back(self, parameter: torch.nn.Parameter, received: torch.Tensor, context: object) -> None:
+    def _put_back(self, gradient: _Gradient, received: torch.Tensor, context: object) -> None:
         received = self._compression.decompress(received, context)
-        gradient = parameter.grad
-        assert gradient is not None, f"the gradient of {self._names[parameter]} was dropped while it was being reduced"
-        if gradient.is_sparse:
-            rows = received.to_sparse(self._sparse_dimensions[parameter])
-            self._put_back_sparse(parameter, rows.indices(), rows.values())
+        values = gradient.parameter.grad
+        assert values is not None, f"the gradient of {gradient.name} was dropped while it was being reduced"
+        if values.is_sparse:
+            rows = received.to_sparse(_sparse_dimensions(gradient, values))
+            self._put_back_sparse(gradient, rows.indices(), rows.values())
             return
-        if received is not gradient:
+        if received is not values:
             with torch.no_grad():
-                gradient.copy_(received)
-        self._returned[parameter] = weakref.ref(gradient)
+                values.copy_(received)
+        self._returned[gradient] = weakref.ref(values)
 
-    def _submit_sparse(self, parameter: torch.nn.Parameter) -> None:
+    def _submit_sparse(self, gradient: _Gradient) -> None:
         """Once the ranks' rows were as many as the dense gradient has, it travels as a dense one from then on. All
         ranks have seen how many there were, and decide alike."""
+        parameter = gradient.parameter
         if parameter.grad is None:
-            parameter.grad = self._no_gradient(parameter)
-        dimensions = self._sparse_dimensions.setdefault(parameter, parameter.grad.sparse_dim())
+            parameter.grad = _zeros(gradient)
+        dimensions = _sparse_dimensions(gradient, parameter.grad)
         op, prescale, postscale, process_set = self._arguments
-        gradient = parameter.grad.coalesce() * prescale
-        values, context = self._compression.compress(gradient.values())
-        to_send = torch.sparse_coo_tensor(gradient.indices(), values, gradient.shape, is_coalesced=True)
+        rows = parameter.grad.coalesce() * prescale
+        values, context = self._compression.compress(rows.values())
+        to_send = torch.sparse_coo_tensor(rows.indices(), values, rows.shape, is_coalesced=True)
         # The name that it would have if it were dense: ranks that take it for dense get an error, and do not wait.
-        work, finish = start_sparse_allreduce(to_send, "allreduce", self._names[parameter], op, process_set)
+        work, finish = start_sparse_allreduce(to_send, "allreduce", gradient.name, op, process_set)
 
         def put_back() -> Sequence[torch.nn.Parameter]:
             result = finish(work)
             if result._nnz() >= parameter.shape[:dimensions].numel():
-                self._travels_dense.add(parameter)
+                gradient.travels_dense = True
             received = self._compression.decompress(result._values(), context) * postscale
-            self._put_back_sparse(parameter, result._indices(), received)
+            self._put_back_sparse(gradient, result._indices(), received)
             return (parameter,)
 
         self.add_started(work, put_back)
 
-    def _put_back_sparse(self, parameter: torch.nn.Parameter, indices: torch.Tensor, values: torch.Tensor) -> None:
+    def _put_back_sparse(self, gradient: _Gradient, indices: torch.Tensor, values: torch.Tensor) -> None:
+        parameter = gradient.parameter
         parameter.grad = torch.sparse_coo_tensor(indices, values, parameter.shape).coalesce()
-        self._returned[parameter] = weakref.ref(parameter.grad)
+        self._returned[gradient] = weakref.ref(parameter.grad)
 
 
-def _no_rows(parameter: torch.nn.Parameter, sparse_dimensions: int) -> torch.Tensor:
-    values = parameter.new_empty((0, *parameter.shape[sparse_dimensions:]), requires_grad=False)
-    indices = torch.empty((sparse_dimensions, 0), dtype=torch.int64, device=parameter.device)
+def _dense(gradient: _Gradient) -> torch.Tensor:
+    """What travels. The gradient itself stays sparse if it is: its optimizer may know no others (SparseAdam)."""
+    parameter, view = gradient.parameter, gradient.view
+    values = parameter.grad
+    if values is None:
+        parameter.grad = values = _zeros(gradient)
+    if values.is_sparse:
+        _sparse_dimensions(gradient, values)
+        dense = values.to_dense()
+        return dense if view is None else view.copy_(dense)
+    if view is not None and values is not view:
+        parameter.grad = values = view.copy_(values)
+    return values
+
+
+def _sparse_dimensions(gradient: _Gradient, values: torch.Tensor) -> int:
+    if gradient.sparse_dimensions is None:
+        gradient.sparse_dimensions = values.sparse_dim()
+    return gradient.sparse_dimensions
+
+
+def _zeros(gradient: _Gradient) -> torch.Tensor:
+    parameter, dimensions = gradient.parameter, gradient.sparse_dimensions
+    if dimensions is None:
+        return torch.zeros_like(parameter)
+    values = parameter.new_empty((0, *parameter.shape[dimensions:]), requires_grad=False)
+    indices = torch.empty((dimensions, 0), dtype=torch.int64, device=parameter.device)
     return torch.sparse_coo_tensor(indices, values, parameter.shape)
 
 
-def _views_for(parameters: Iterable[torch.nn.Parameter]) -> dict[torch.nn.Parameter, torch.Tensor]:
-    """Room for their gradients in shared memory, a bucket for each dtype. GPUs have none of it."""
-    by_dtype: dict[torch.dtype, list[torch.nn.Parameter]] = {}
-    for parameter in parameters:
-        if parameter.is_cpu:
-            by_dtype.setdefault(parameter.dtype, []).append(parameter)
-    return {parameter: view for alike in by_dtype.values() for parameter, view in zip(alike, bucket_views(alike)[1])}
+def _place_in_shared_memory(gradients: Iterable[_Gradient]) -> None:
+    """Makes room for them there, a bucket for each dtype. GPUs have none of it."""
+    by_dtype: dict[torch.dtype, list[_Gradient]] = {}
+    for gradient in gradients:
+        if gradient.parameter.is_cpu:
+            by_dtype.setdefault(gradient.parameter.dtype, []).append(gradient)
+    for alike in by_dtype.values():
+        for gradient, view in zip(alike, bucket_views([gradient.parameter for gradient in alike])[1]):
+            gradient.view = view
+
+
+def _hook_of(gradient: _Gradient, reducer: weakref.ref[GradientReducer]) -> Callable[[torch.nn.Parameter], None]:
+    """What autograd calls, as long as both are alive: the parameter that the gradient refers to keeps it."""
+    this = weakref.ref(gradient)
+
+    def on_gradient(_: torch.nn.Parameter) -> None:
+        watched, alive = this(), reducer()
+        if watched is not None and alive is not None and not _is_in_compiled_backward():
+            alive.add_pass(watched)
+
+    return torch.compiler.disable(on_gradient)
+
+
+def _is_in_compiled_backward() -> bool:
+    """Whether compiled autograd runs the backward pass, which calls nobody back at its end: `step()` reduces then."""
+    module = sys.modules.get("torch._dynamo.compiled_autograd")
+    return getattr(module, "in_compiled_autograd_region", False)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
-import weakref
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -69,14 +67,14 @@ class _Distributed(Behaviour):
     def _add_new_parameters(self, reducer: GradientReducer) -> None:
         """Parameters that were frozen, or in no group yet, when this optimizer was made; ranks must agree on them."""
         held = (parameter for group in self.param_groups for parameter in group["params"])
+        known = {id(parameter) for parameter in reducer.parameters}
         new = {
             parameter: self._parameter_names.setdefault(parameter, f"added.{number}")
             for number, parameter in enumerate(held)
-            if parameter.requires_grad and parameter not in reducer.parameters
+            if parameter.requires_grad and id(parameter) not in known
         }
         if new:
             reducer.add_parameters(new)
-            _watch(new, reducer)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As the optimizer's, in place: a scheduler that was made for the optimizer given keeps its hold of it."""
@@ -291,7 +289,6 @@ def DistributedOptimizer(
             waits_in_backward=wait_in_backward and not overlap_step,
             process_set=process_set,
         )
-        _watch(trained, wrapped._gradients)
     return wrapped
 
 
@@ -303,26 +300,6 @@ def _require_parameterwise(optimizer: torch.optim.Optimizer) -> None:
             f"overlap_step: {kind.__name__} is not known to update each parameter by itself, as the optimizers of "
             "torch.optim do but for LBFGS"
         )
-
-
-def _is_in_compiled_backward() -> bool:
-    """Whether compiled autograd runs the backward pass, which calls nobody back at its end: `step()` reduces then."""
-    module = sys.modules.get("torch._dynamo.compiled_autograd")
-    return getattr(module, "in_compiled_autograd_region", False)
-
-
-def _watch(parameters: Iterable[torch.nn.Parameter], reducer: GradientReducer) -> None:
-    """Tells the reducer of each gradient, for as long as its optimizer lives."""
-    reference = weakref.ref(reducer)
-
-    def on_gradient(parameter: torch.nn.Parameter) -> None:
-        alive = reference()
-        if alive is not None and not _is_in_compiled_backward():
-            alive.add_pass(parameter)
-
-    hook = torch.compiler.disable(on_gradient)
-    for parameter in parameters:
-        parameter.register_post_accumulate_grad_hook(hook)
 
 
 def _names_of(
