@@ -21,8 +21,8 @@ RESULTS = ROOT / "build" / "test-results"
 CPUS = len(os.sched_getaffinity(0))
 PYTEST = ["python", "-m", "pytest", "-v", "-p", "no:cacheprovider", "--junitxml", "{junit}"]
 SANITIZERS = {
-    # Up to Clang 16, LeakSanitizer mistakes thread-local memory that begins 16 bytes into a page for an old glibc's, and
-    # crashes (github.com/google/sanitizers/issues/1322). It finds that memory without intercepting __tls_get_addr.
+    # Up to Clang 16, LeakSanitizer mistakes thread-local memory that begins 16 bytes into a page for an old glibc's,
+    # and crashes (github.com/google/sanitizers/issues/1322). It finds that memory without intercepting __tls_get_addr.
     "ASAN_OPTIONS": "detect_leaks=1:intercept_tls_get_addr=0",
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
