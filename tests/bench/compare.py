@@ -1,6 +1,6 @@
 """hvd beside its peers: the same work, by turns, in several process launches, and whether hvd is as fast as it must be.
 
-    python3 tests/bench/compare.py                   everything: about half an hour
+    python3 tests/bench/compare.py                   everything: about an hour
     python3 tests/bench/compare.py --only 'np=2*'    some cases
     python3 tests/bench/compare.py --quick           whether it works
 
