@@ -2,6 +2,7 @@
 
 #include <linux/futex.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -25,6 +26,13 @@ timespec to_timespec(Duration duration) {
 }
 
 constexpr int kSpinsPerClockRead = 32;
+constexpr Duration kSpinPerLook = std::chrono::microseconds(50);  // for preemptions
+
+long preemptions_of_thread() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nivcsw;
+}
 
 }  // namespace
 
@@ -105,7 +113,32 @@ std::uint32_t AdaptiveWait::spin(const Signal& signal, std::uint32_t old) {
     now = signal.spin(old, policy_);
     credit_.spun(now != old);
   }
+  if (now == old && policy_.idle_spin > Duration::zero() && idle_credit_.worth_spinning()) {
+    now = spin_while_idle(signal, old);
+    idle_credit_.spun(now != old);
+  }
   return now;
 }
+
+std::uint32_t AdaptiveWait::spin_while_idle(const Signal& signal, std::uint32_t old) {
+  if (preemptions_.frequent()) return old;
+  const Deadline end = deadline_after(policy_.idle_spin);
+  std::uint32_t now = old;
+  do {
+    now = signal.spin(old, {.spin = kSpinPerLook});
+  } while (now == old && Clock::now() < end && !preemptions_.any());
+  return now;
+}
+
+bool Preemptions::frequent() {
+  const TimePoint now = Clock::now();
+  const long count = preemptions_of_thread();
+  const bool frequent = count - count_ > (now - since_) / kRare;
+  since_ = now;
+  count_ = count;
+  return frequent;
+}
+
+bool Preemptions::any() const { return preemptions_of_thread() != count_; }
 
 }  // namespace hvd

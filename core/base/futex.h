@@ -19,8 +19,9 @@ namespace hvd {
 // takes the core from the rank that is waited for. sched_yield does not cross sessions where the kernel groups them
 // (sched_autogroup), so yields are few and the wait ends in a futex.
 struct WaitPolicy {
-  Duration spin{0};  // busy wait before anything else
-  int yields = 0;    // sched_yield calls before the futex
+  Duration spin{0};       // busy wait before anything else
+  Duration idle_spin{0};  // then on, while no other thread wants this CPU (AdaptiveWait)
+  int yields = 0;         // sched_yield calls before the futex
 };
 
 // If there are more ranks than CPUs.
@@ -29,6 +30,14 @@ inline constexpr WaitPolicy kOversubscribedPolicy{.spin = Duration{0}, .yields =
 // Pure. `ranks_on_host` compete for `cpus`, the number of CPUs that any of them may run on.
 inline WaitPolicy wait_policy_for(int ranks_on_host, int cpus) {
   return ranks_on_host > cpus ? kOversubscribedPolicy : WaitPolicy{.spin = 20us};
+}
+// The same for a thread that has nothing else to do, so that it spins on for up to `idle_spin` while its CPU would be
+// idle. A virtual CPU that idles is halted, and waking it takes tens of microseconds, or milliseconds where its host
+// has given the physical one away.
+inline WaitPolicy idle_wait_policy_for(int ranks_on_host, int cpus, Duration idle_spin) {
+  WaitPolicy policy = wait_policy_for(ranks_on_host, cpus);
+  if (ranks_on_host <= cpus) policy.idle_spin = idle_spin;
+  return policy;
 }
 // The same for messages from another host, which take longer than a cache line. A sleep lengthens a wait of 200 us by
 // less than a tenth; with 500 us a ring over 1 Gb/s never slept, and took five times the CPU time.
@@ -48,6 +57,22 @@ class SpinCredit {
   static constexpr unsigned kProbe = 16;  // then one wait in so many tries again
   int credit_ = kFull;
   unsigned skipped_ = 0;
+};
+
+// Whether other threads want the CPU of the calling thread, by how often the kernel has taken it away. What the host of
+// a virtual machine takes is not seen, and should not be: its CPU is lost to nobody else here.
+class Preemptions {
+ public:
+  // Between two calls, which may be any time apart. Costs a system call.
+  bool frequent();
+  // Since that call.
+  bool any() const;
+
+ private:
+  static constexpr Duration kRare = std::chrono::milliseconds(20);  // for each: the kernel's own threads
+
+  TimePoint since_{};
+  long count_ = 0;
 };
 
 // Who may sleep on a word: any process that maps it, or only threads of this process, which is faster in the kernel.
@@ -104,8 +129,11 @@ class AdaptiveWait {
   std::uint32_t spin(const Signal& signal, std::uint32_t old);
 
  private:
+  std::uint32_t spin_while_idle(const Signal& signal, std::uint32_t old);
+
   WaitPolicy policy_;
-  SpinCredit credit_;
+  SpinCredit credit_, idle_credit_;
+  Preemptions preemptions_;
 };
 
 // True if sequence number a is at or after b, across wrap-around.

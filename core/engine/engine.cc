@@ -16,6 +16,9 @@ namespace {
 // broke may itself be leaving because of another rank.
 constexpr Duration kVerdictTimeout = std::chrono::seconds(1);
 
+// How long a driving caller spins before it sleeps.
+constexpr Duration kCallerIdleSpin = std::chrono::milliseconds(2);
+
 EngineContext make_context(const EngineParts& parts, std::unique_ptr<Executor> executor) {
   const bool locks = can_lock(parts, *executor) && !tunes(parts);
   return {.parts = parts,
@@ -33,7 +36,7 @@ Engine::Engine(const EngineParts& parts, std::unique_ptr<Executor> executor)
     : context_(make_context(parts, std::move(executor))),
       schedule_(context_),
       negotiated_(context_, schedule_),
-      caller_wait_(wait_policy_for(parts.topology.local_size, parts.topology.local_cpus)),
+      caller_wait_(idle_wait_policy_for(parts.topology.local_size, parts.topology.local_cpus, kCallerIdleSpin)),
       thread_wait_(wait_policy_for(parts.topology.local_size, parts.topology.local_cpus)) {
   thread_ = start_thread(kEngineThread, [this] { run_thread(); });
 }
@@ -115,7 +118,7 @@ void Engine::drive_until_done(std::span<EngineReference> operations, MutexLock& 
     operation->completion.set_awaited();
     driven_.push_back(operation.get());
   }
-  context_.caller_drives = true;
+  context_.waiter = Waiter::caller;
   drive([&]() REQUIRES(driver_) NO_THREAD_SAFETY_ANALYSIS {  // which does not see that `submitting` is locked
     // What has begun is ended by run_iteration(): callbacks must find `submitting` unlocked.
     take_operations();
@@ -134,7 +137,7 @@ void Engine::drive_until_done(std::span<EngineReference> operations, MutexLock& 
       }
     }
   });
-  context_.caller_drives = false;
+  context_.waiter = Waiter::engine_thread;
   awaited_ = nullptr;
   // The engine thread may have gone to sleep when nothing was pending: from now on it must be notified of each
   // operation again, and of what is left.
@@ -169,12 +172,12 @@ bool Engine::run_directly(auto& asked, const auto& memory_of) {
   const DefaultFloatingPoint floating_point;
   bool performed = false;
   std::exception_ptr failure;
-  context_.caller_drives = true;
+  context_.waiter = Waiter::caller;
   drive([&]() REQUIRES(driver_) {
     parts().abort.check();
     performed = schedule_.perform_directly(*direct, memory_of(asked), failure);
   });
-  context_.caller_drives = false;
+  context_.waiter = Waiter::engine_thread;
   if (!context_.pending.empty()) parts().channel.wake();  // its stage may be the next one
   if (failure) std::rethrow_exception(failure);
   return performed;
@@ -199,12 +202,12 @@ void Engine::finish() {
   if (!driver_.try_lock()) return parts().channel.wake();
   const MutexLock driver(driver_, std::adopt_lock);
   const DefaultFloatingPoint floating_point;
-  context_.caller_drives = true;
+  context_.waiter = Waiter::caller;
   drive([&]() REQUIRES(driver_) {
     parts().abort.check();
     schedule_.finish();
   });
-  context_.caller_drives = false;
+  context_.waiter = Waiter::engine_thread;
   if (!context_.pending.empty()) parts().channel.wake();
 }
 

@@ -70,9 +70,9 @@ struct EngineContext {
   Negotiator negotiator;
   PendingOperations pending;
   OperationRecorder recorder;
-  Knobs knobs;                 // in use now
-  bool leaves = false;         // this rank has announced its leave to the coordinator
-  bool caller_drives = false;  // the driving thread is a caller's
+  Knobs knobs;                            // in use now
+  bool leaves = false;                    // this rank has announced its leave to the coordinator
+  Waiter waiter = Waiter::engine_thread;  // the driving thread
 
   // Makes an operation pending; then it is announced, or entered into the locked schedule.
   Operation& insert(EngineReference operation) {

@@ -120,7 +120,7 @@ void NegotiatedRunner::perform(std::vector<std::shared_ptr<const Response>>& exe
     ready.push_back({.response = response.get(), .own = context_.pending.claim(response->spec.name)});
   }
   std::vector<Bucket> buckets = plan_buckets(ready, context_.knobs.fusion_threshold_bytes);
-  context_.executor->run(buckets, context_.pending);
+  context_.executor->run(buckets, context_.pending, context_.waiter);
   if (tuner_) tune(executes);
   executes.clear();
 }

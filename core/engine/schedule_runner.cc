@@ -113,7 +113,7 @@ bool ScheduleRunner::follow(const Completion* awaited) {
 // False if another rank has declined. Ranks that have entered the first bucket have all operations of the others.
 bool ScheduleRunner::perform(Stage& stage) {
   late_calls_ = 0;
-  return context_.executor->run(stage, context_.pending, Entry::asking);
+  return context_.executor->run(stage, context_.pending, context_.waiter, Entry::asking);
 }
 
 bool ScheduleRunner::means(const Call& asked, const DirectCall& direct) const {
@@ -175,7 +175,7 @@ void ScheduleRunner::finish() {
   const auto started = time_next_call() ? std::optional(Clock::now()) : std::nullopt;
   Status status;
   try {
-    if (!context_.executor->finish(*direct_begun_)) {
+    if (!context_.executor->finish(*direct_begun_, context_.waiter)) {
       begun_->flight.waits_again();
       context_.insert(std::move(begun_));
       return leave();
@@ -199,7 +199,7 @@ void ScheduleRunner::give_up_begun() {
 
 // The other ranks have not come to the current stage. A caller has a deadline, and must handle signals.
 bool ScheduleRunner::wait_on() {
-  if (!context_.caller_drives && ++late_calls_ < most_late_calls_) return true;
+  if (context_.waiter == Waiter::engine_thread && ++late_calls_ < most_late_calls_) return true;
   break_up(ScheduleLock::Cause::late);
   return false;
 }

@@ -137,15 +137,15 @@ void Executor::run_on(Backend& backend, const CollectiveCall& call) {
   metrics_.collective_cpu.add(std::max(spent, Duration::zero()) * kCpuMeasured);
 }
 
-bool Executor::run(std::span<Bucket> buckets, PendingOperations& pending, Entry first) {
+bool Executor::run(std::span<Bucket> buckets, PendingOperations& pending, Waiter waiter, Entry first) {
   std::vector<const Response*> failed;
   Entry entry = first;
   for (Bucket& bucket : buckets) {
     Status status;
     if (failed.empty()) {
-      if (!run(bucket, pending, entry, status)) return false;
+      if (!run(bucket, pending, waiter, entry, status)) return false;
     } else if (Bucket rest = without(failed, bucket); !rest.items.empty()) {
-      run(rest, pending, entry, status);
+      run(rest, pending, waiter, entry, status);
     }
     if (!status.ok()) {
       for (const Bucket::Item& item : bucket.items) failed.push_back(item.response);
@@ -156,7 +156,7 @@ bool Executor::run(std::span<Bucket> buckets, PendingOperations& pending, Entry 
   return true;
 }
 
-bool Executor::run(Bucket& bucket, PendingOperations& pending, Entry entry, Status& status) {
+bool Executor::run(Bucket& bucket, PendingOperations& pending, Waiter waiter, Entry entry, Status& status) {
   mark_performing(bucket);
   enqueued_.reset();
   try {
@@ -167,6 +167,7 @@ bool Executor::run(Bucket& bucket, PendingOperations& pending, Entry entry, Stat
       call.sequence = sequence_ + 1;
       call.entry = entry;
       call.call_id = call_id_of(call.sequence);
+      call.waiter = waiter;
       status = run(call, rows);
       ++sequence_;
     }
@@ -254,6 +255,7 @@ bool Executor::conclude(DirectCall& direct, void (Backend::*perform)(const Colle
 
 bool Executor::run(DirectCall& direct, const TensorMemory& memory) {
   fill_in(direct, memory);
+  direct.call.waiter = Waiter::caller;
   return conclude(direct, &Backend::run);
 }
 
@@ -262,7 +264,10 @@ bool Executor::begin(DirectCall& direct, const TensorMemory& memory) {
   return direct.backend->begin(direct.call);
 }
 
-bool Executor::finish(DirectCall& direct) { return conclude(direct, &Backend::finish); }
+bool Executor::finish(DirectCall& direct, Waiter waiter) {
+  direct.call.waiter = waiter;
+  return conclude(direct, &Backend::finish);
+}
 
 Deadline Executor::watch(TimePoint now) {
   Deadline next = Deadline::max();

@@ -49,7 +49,7 @@ class Executor {
   // perform (Unsupported, Mismatch) ends with an error on its operations only, on every rank alike; the other tensors
   // of a grouped operation that has failed are left out. False, without effect, if the first bucket was asked for and
   // another rank has declined it.
-  bool run(std::span<Bucket> buckets, PendingOperations& pending, Entry first = Entry::settled);
+  bool run(std::span<Bucket> buckets, PendingOperations& pending, Waiter waiter, Entry first = Entry::settled);
 
   // A direct call for a bucket of one tensor whose memory the caller passes; without a spec if the bucket does not
   // qualify.
@@ -57,9 +57,9 @@ class Executor {
   // Performs it, Entry::asking. False if another rank has declined. Throws Unsupported and Mismatch, too: then the
   // operation has ended with that error on every rank alike, and the data plane remains usable.
   bool run(DirectCall& direct, const TensorMemory& memory);
-  // The same in two halves: Backend::begin(), and finish().
+  // The same in two halves: Backend::begin(), and finish(), which the engine's thread may call.
   bool begin(DirectCall& direct, const TensorMemory& memory);
-  bool finish(DirectCall& direct);
+  bool finish(DirectCall& direct, Waiter waiter);
 
   // As in Backend, for all backends.
   Deadline watch(TimePoint now);
@@ -72,7 +72,7 @@ class Executor {
  private:
   void fill_in(DirectCall& direct, const TensorMemory& memory) const;
   bool conclude(DirectCall& direct, void (Backend::*perform)(const CollectiveCall&));
-  bool run(Bucket& bucket, PendingOperations& pending, Entry entry, Status& status);
+  bool run(Bucket& bucket, PendingOperations& pending, Waiter waiter, Entry entry, Status& status);
   // Returns Unsupported if no backend can perform the call. Throws Declined.
   Status run(const CollectiveCall& call, TimelineRows& rows);
   void run_on(Backend& backend, const CollectiveCall& call);

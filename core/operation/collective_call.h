@@ -1,5 +1,5 @@
 // One collective on a list of tensors, the input of a backend. Built from negotiated facts, so that every field except
-// the pointers is the same on every rank of the set.
+// the pointers and the waiter is the same on every rank of the set.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +19,10 @@ enum class Entry : std::uint8_t {
   settled,  // all ranks have agreed on it before
   asking,   // it is performed if all ranks ask for it: see Backend::run
 };
+
+// The thread that performs a collective, and waits in it: the engine's, beside those of the program; or one of the
+// program's, which has nothing else to do.
+enum class Waiter : std::uint8_t { engine_thread, caller };
 
 // One tensor of a call. Input and output may be the same memory, and do not overlap otherwise.
 struct Piece {
@@ -50,6 +54,7 @@ struct CollectiveCall {
   std::uint64_t sequence = 0;  // number of this call in the set, the same on every rank
   Entry entry = Entry::settled;
   std::uint32_t call_id = 0;  // identifies what must be equal on all ranks that enter, to detect ranks elsewhere
+  Waiter waiter = Waiter::engine_thread;
 
   std::vector<Piece> pieces;
 

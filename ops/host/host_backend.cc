@@ -66,7 +66,7 @@ class HostBackend final : public Backend {
   }
 
   void run(const CollectiveCall& call) override {
-    context_->window.enter(call.entry, call.call_id);
+    context_->window.enter(call.entry, call.call_id, call.waiter);
     const bool takes_steps = call.collective == Collective::barrier || moves_anything(call);
     if (call.entry == Entry::asking && !takes_steps) host_barrier(*context_);
     move(call);
@@ -79,7 +79,7 @@ class HostBackend final : public Backend {
     const bool is_note = call.collective == Collective::allreduce && !is_adasum(call) && elements > 0 &&
                          elements * static_cast<std::int64_t>(size_of(call.dtype)) <= kHostNoteBytes;
     if (!is_note || !window.can_open_step()) return false;
-    window.enter(call.entry, call.call_id);
+    window.enter(call.entry, call.call_id, call.waiter);
     window.begin("allreduce");
     begin_note_allreduce(*context_, call.pieces, reduction_of(call), elements);
     return true;
@@ -87,6 +87,7 @@ class HostBackend final : public Backend {
 
   void finish(const CollectiveCall& call) override {
     if (context_->ranks() == 1) return run(call);
+    context_->window.set_waiter(call.waiter);
     finish_note_allreduce(*context_, call.pieces, reduction_of(call), call.total_elements());
   }
 

@@ -15,6 +15,11 @@ namespace {
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kAlignment = 4096;
 
+// How long a caller spins: for ranks that may be computing, and for ranks that are in the collective, each of which may
+// be moving megabytes.
+constexpr Duration kArrivalIdleSpin = std::chrono::milliseconds(2);
+constexpr Duration kProgressIdleSpin = std::chrono::milliseconds(20);
+
 std::size_t round_up(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 constexpr std::size_t kSharedBytes = kAlignment;
@@ -67,9 +72,11 @@ int WindowMemory::count_cpus() const {
 WindowWait::WindowWait(const WindowMemory& memory, const AbortFlag* abort, Describe describe)
     : memory_(memory), abort_(abort), describe_(std::move(describe)) {}
 
-void WindowWait::set_policy(const WaitPolicy& policy) {
-  arrival_wait_ = AdaptiveWait(policy);
-  progress_wait_ = AdaptiveWait(policy);
+void WindowWait::set_cpus(int cpus) {
+  const AdaptiveWait brief(wait_policy_for(memory_.ranks, cpus));
+  engine_waits_ = {.arrival = brief, .progress = brief};
+  caller_waits_ = {.arrival = AdaptiveWait(idle_wait_policy_for(memory_.ranks, cpus, kArrivalIdleSpin)),
+                   .progress = AdaptiveWait(idle_wait_policy_for(memory_.ranks, cpus, kProgressIdleSpin))};
 }
 
 void WindowWait::set_late_callback(Duration timeout, std::function<bool()> late) {
@@ -80,7 +87,7 @@ void WindowWait::set_late_callback(Duration timeout, std::function<bool()> late)
 void WindowWait::await(Signal& signal, std::uint32_t target, Milestone milestone, bool asking) {
   std::uint32_t seen = signal.value.load(std::memory_order_acquire);
   if (!sequence_reached(seen, target)) {
-    seen = (arriving_ ? arrival_wait_ : progress_wait_).spin(signal, seen);
+    seen = (arriving_ ? waits_->arrival : waits_->progress).spin(signal, seen);
   }
   if (!sequence_reached(seen, target) && asking && late_) seen = wait_late(signal, seen);
   if (!sequence_reached(seen, target)) {
@@ -182,12 +189,13 @@ void Window::rendezvous(const WindowOptions& options) {
   wait_.set_timeout(options.timeout);
 
   const int cpus = options.cpus > 0 ? options.cpus : memory_.count_cpus();
-  wait_.set_policy(wait_policy_for(ranks(), cpus));
+  wait_.set_cpus(cpus);
   claimed_ = ranks() > cpus;
   reduction_.set_claimed(claimed_);
 }
 
-void Window::enter(Entry entry, std::uint32_t call_id) {
+void Window::enter(Entry entry, std::uint32_t call_id, Waiter waiter) {
+  wait_.set_waiter(waiter);
   entry_ = entry;
   tag_ = call_id & ~kDeclined;
 }

@@ -123,7 +123,8 @@ struct WindowOptions {
 };
 
 // How a rank waits for the others: it spins, then sleeps, until the deadline of the collective or the AbortFlag ends
-// the wait.
+// the wait. The engine's thread spins for a moment, so that it does not take the CPU from the program's threads; a
+// caller, who has nothing else to do, spins for milliseconds while nobody else wants the CPU.
 class WindowWait {
  public:
   using Milestone = WindowMemory::Milestone;
@@ -133,7 +134,9 @@ class WindowWait {
   // `abort` may be null. The memory outlives the object.
   WindowWait(const WindowMemory& memory, const AbortFlag* abort, Describe describe);
 
-  void set_policy(const WaitPolicy& policy);
+  // `cpus` are available to the ranks; before, they are taken for outnumbered.
+  void set_cpus(int cpus);
+  void set_waiter(Waiter waiter) { waits_ = waiter == Waiter::caller ? &caller_waits_ : &engine_waits_; }
   void set_timeout(Duration timeout) { timeout_ = timeout; }  // of one wait
   // See Backend::set_late_callback.
   void set_late_callback(Duration timeout, std::function<bool()> late);
@@ -153,14 +156,19 @@ class WindowWait {
   void await(Signal& signal, std::uint32_t target, Milestone milestone, bool asking);
 
  private:
+  struct Waits {
+    AdaptiveWait arrival{kOversubscribedPolicy};
+    AdaptiveWait progress{kOversubscribedPolicy};
+  };
+
   std::uint32_t wait_late(Signal& signal, std::uint32_t seen);
   [[noreturn]] void throw_timeout(std::uint32_t target, Milestone milestone) const;
 
   const WindowMemory& memory_;
   const AbortFlag* const abort_;
   const Describe describe_;
-  AdaptiveWait arrival_wait_{kOversubscribedPolicy};
-  AdaptiveWait progress_wait_{kOversubscribedPolicy};
+  Waits engine_waits_, caller_waits_;
+  Waits* waits_ = &engine_waits_;
   bool arriving_ = true;
   const char* what_ = "";
   Duration timeout_{};
@@ -212,7 +220,9 @@ class Window {
 
   // Sets how the next collective begins. Required before each begin(), except of a collective that all ranks have
   // agreed on and that belongs to the previous one. Call ids have 31 bits.
-  void enter(Entry entry, std::uint32_t call_id);
+  void enter(Entry entry, std::uint32_t call_id, Waiter waiter);
+  // If another thread ends the collective than has begun it.
+  void set_waiter(Waiter waiter) { wait_.set_waiter(waiter); }
   void begin(const char* what) { wait_.begin(what); }
   // Declines the collective: replaces begin() and the first step.
   void decline(std::uint32_t call_id);

@@ -143,6 +143,7 @@ class TwoLevelBackend final : public Backend {
 
   void run(const CollectiveCall& call) override {
     if (call.entry == Entry::asking) words_->ask(*call.set, call.call_id);
+    context_->window.set_waiter(call.waiter);
     const SliceLayout layout = balanced_layout(call, static_cast<int>(leaders_.size()));
     if (context_->rank() == 0) {
       lead(call, layout);
@@ -228,7 +229,7 @@ class TwoLevelWords final : public WordExchange {
   // Exchanges words inside the host; returns them by local rank.
   std::vector<Word> tell_host(Word word, const Tag& tag) {
     std::vector<Word> words;
-    context_->window.enter(Entry::asking, static_cast<std::uint32_t>(tag.sequence));
+    context_->window.enter(Entry::asking, static_cast<std::uint32_t>(tag.sequence), Waiter::engine_thread);
     for (const std::byte told : exchange_host_words(*context_, static_cast<std::byte>(word))) {
       words.push_back(told == std::byte{} ? Word::asks : Word::declines);
     }

@@ -1,9 +1,11 @@
 #include "core/base/futex.h"
 
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <future>
 #include <thread>
 #include <vector>
@@ -29,6 +31,11 @@ TEST_CASE("ranks spin only while each can have a core") {
     const WaitPolicy network = network_wait_policy_for(c.ranks, c.cpus);
     CHECK((network.spin > policy.spin) == c.spins);
     CHECK(network.yields == policy.yields);
+    const WaitPolicy idle = idle_wait_policy_for(c.ranks, c.cpus, 2ms);
+    CHECK(idle.idle_spin == (c.spins ? 2ms : Duration::zero()));
+    CHECK(idle.spin == policy.spin);
+    CHECK(idle.yields == policy.yields);
+    CHECK(policy.idle_spin == Duration::zero());
   }
 }
 
@@ -58,6 +65,7 @@ namespace {
 
 const std::vector<WaitPolicy> kPolicies{{.spin = Duration{0}, .yields = 0},
                                         {.spin = std::chrono::microseconds(20), .yields = 0},
+                                        {.idle_spin = 1ms},
                                         {.spin = Duration{0}, .yields = 64}};
 
 }  // namespace
@@ -99,6 +107,28 @@ TEST_CASE("two threads alternate, however they wait") {
     CHECK(in_step);
     CHECK(echo.get());
   }
+}
+
+TEST_CASE("a thread that spins because its CPU is idle gives way to another one") {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  std::atomic<bool> ended{false};
+  auto spinning = std::async(std::launch::async, [&one] {
+    sched_setaffinity(0, sizeof one, &one);
+    Signal signal;
+    AdaptiveWait wait({.idle_spin = 60s});
+    const TimePoint started = Clock::now();
+    for (int again = 0; again < 100; ++again) wait.spin(signal, 0);
+    return Clock::now() - started;
+  });
+  std::thread computing([&] {
+    sched_setaffinity(0, sizeof one, &one);
+    while (!ended) continue;
+  });
+  CHECK(spinning.get() < 60s);
+  ended = true;
+  computing.join();
 }
 
 TEST_CASE("what was written before the signal is seen after it") {

@@ -107,7 +107,7 @@ TEST_CASE("Unsupported and Mismatch end the operations of their bucket only") {
     if (call.collective != Collective::allreduce) return;
     unsupported ? refuse(call) : differ(call);
   });
-  CHECK(rank.executor().run(buckets, rank.pending()));
+  CHECK(rank.executor().run(buckets, rank.pending(), Waiter::engine_thread));
   CHECK(small.completion.status().code() == (unsupported ? StatusCode::unsupported : StatusCode::mismatch));
   CHECK(other.completion.status().ok());
   CHECK(other.completion.done());
@@ -121,8 +121,11 @@ TEST_CASE("A grouped operation ends with its last tensor") {
   std::vector<Bucket> buckets = rank.plan(responses, kTensor);
   REQUIRE(buckets.size() == 3);
   int calls = 0;
-  rank.behave([&](const CollectiveCall&) { CHECK_FALSE((++calls, grouped.completion.done())); });
-  CHECK(rank.executor().run(buckets, rank.pending()));
+  rank.behave([&](const CollectiveCall& call) {
+    CHECK_FALSE((++calls, grouped.completion.done()));
+    CHECK(call.waiter == Waiter::engine_thread);
+  });
+  CHECK(rank.executor().run(buckets, rank.pending(), Waiter::engine_thread));
   CHECK(calls == 3);
   CHECK(grouped.completion.done());
   CHECK(rank.metrics().operations.value() == 1);
@@ -142,7 +145,7 @@ TEST_CASE("A grouped operation that fails ends once, and what is left of it is n
   rank.behave([&](const CollectiveCall& call) {
     if (++calls == 2) refuse(call);
   });
-  CHECK(rank.executor().run(buckets, rank.pending()));
+  CHECK(rank.executor().run(buckets, rank.pending(), Waiter::engine_thread));
   CHECK(calls == 3);
   CHECK(grouped.completion.status().code() == StatusCode::unsupported);
   CHECK(other.completion.done());
@@ -165,7 +168,7 @@ TEST_CASE("Of a bucket with tensors of a failed group the others are performed")
     pieces.push_back(call.pieces.size());
     if (pieces.size() == 1) differ(call);
   });
-  CHECK(rank.executor().run(buckets, rank.pending()));
+  CHECK(rank.executor().run(buckets, rank.pending(), Waiter::engine_thread));
   CHECK(pieces == std::vector<std::size_t>{2, 1});
   CHECK(grouped.completion.status().code() == StatusCode::mismatch);
   CHECK(other.completion.done());
@@ -178,7 +181,7 @@ TEST_CASE("A bucket that another rank declines leaves its operations pending") {
   const std::vector<Response> responses{rank.response_to(operation.spec)};
   std::vector<Bucket> buckets = rank.plan(responses, kTensor);
   rank.behave(decline);
-  CHECK_FALSE(rank.executor().run(buckets, rank.pending(), Entry::asking));
+  CHECK_FALSE(rank.executor().run(buckets, rank.pending(), Waiter::engine_thread, Entry::asking));
   CHECK_FALSE(operation.completion.done());
   CHECK(rank.pending().find("x") == &operation);
 }
@@ -191,7 +194,7 @@ TEST_CASE("However often the coordinator answers, an operation is performed once
   REQUIRE(buckets.size() == 2);
   CHECK(buckets[0].items[0].own == &operation);
   CHECK(buckets[1].items[0].own == nullptr);
-  CHECK(rank.executor().run(buckets, rank.pending()));
+  CHECK(rank.executor().run(buckets, rank.pending(), Waiter::engine_thread));
   CHECK(rank.metrics().operations.value() == 1);
 }
 
@@ -220,7 +223,10 @@ TEST_CASE("A direct call ends like any other") {
   CHECK_THROWS_AS(rank.executor().run(direct, place), Mismatch);
   behaving(decline);
   CHECK_FALSE(rank.executor().run(direct, place));
-  behaving([&](const CollectiveCall& performed) { CHECK(performed.pieces.front().input == memory); });
+  behaving([&](const CollectiveCall& performed) {
+    CHECK(performed.pieces.front().input == memory);
+    CHECK(performed.waiter == Waiter::caller);
+  });
   CHECK(rank.executor().run(direct, place));
   behaving(lose);
   CHECK_THROWS_AS(rank.executor().run(direct, place), PeerLost);
