@@ -103,42 +103,51 @@ std::uint32_t Signal::wait_change(std::uint32_t old, Deadline deadline, const Ab
 }
 
 std::uint32_t AdaptiveWait::wait_change(Signal& signal, std::uint32_t old, Deadline deadline, const AbortFlag* abort) {
-  const std::uint32_t now = spin(signal, old);
+  const std::uint32_t now = spin(signal, old, deadline);
   return now != old ? now : signal.wait_change(old, deadline, abort);
 }
 
-std::uint32_t AdaptiveWait::spin(const Signal& signal, std::uint32_t old) {
+std::uint32_t AdaptiveWait::spin(const Signal& signal, std::uint32_t old, Deadline deadline) {
   std::uint32_t now = signal.value.load(std::memory_order_acquire);
   if (now == old && credit_.worth_spinning()) {
     now = signal.spin(old, policy_);
     credit_.spun(now != old);
   }
   if (now == old && policy_.idle_spin > Duration::zero() && idle_credit_.worth_spinning()) {
-    now = spin_while_idle(signal, old);
-    idle_credit_.spun(now != old);
+    now = spin_while_idle(signal, old, deadline);
   }
   return now;
 }
 
-std::uint32_t AdaptiveWait::spin_while_idle(const Signal& signal, std::uint32_t old) {
-  if (preemptions_.frequent()) return old;
-  const Deadline end = deadline_after(policy_.idle_spin);
-  std::uint32_t now = old;
-  do {
-    now = signal.spin(old, {.spin = kSpinPerLook});
-  } while (now == old && Clock::now() < end && !preemptions_.any());
-  return now;
+// That another thread wants the CPU, or the deadline comes first, says nothing about the peer.
+std::uint32_t AdaptiveWait::spin_while_idle(const Signal& signal, std::uint32_t old, Deadline deadline) {
+  if (thread_ != std::this_thread::get_id()) {
+    thread_ = std::this_thread::get_id();
+    rate_ = {};
+  }
+  const TimePoint started = Clock::now();
+  const long before = preemptions_of_thread();
+  if (rate_.high(started, before)) return old;
+  const Deadline end = started + policy_.idle_spin;
+  for (;;) {
+    const TimePoint looked = Clock::now();
+    if (looked >= deadline || preemptions_of_thread() != before) return old;
+    if (looked >= end) break;
+    const std::uint32_t now = signal.spin(old, {.spin = std::min(kSpinPerLook, deadline - looked)});
+    if (now == old) continue;
+    idle_credit_.spun(true);
+    return now;
+  }
+  idle_credit_.spun(false);
+  return old;
 }
 
-bool Preemptions::frequent() {
-  const TimePoint now = Clock::now();
-  const long count = preemptions_of_thread();
-  const bool frequent = count - count_ > (now - since_) / kRare;
+bool PreemptionRate::high(TimePoint now, long preemptions) {
+  if (since_ != TimePoint{} && now - since_ < kWindow) return high_;
+  if (since_ != TimePoint{}) high_ = (preemptions - before_) * kWindow > kByKernelThreads * (now - since_);
   since_ = now;
-  count_ = count;
-  return frequent;
+  before_ = preemptions;
+  return high_;
 }
-
-bool Preemptions::any() const { return preemptions_of_thread() != count_; }
 
 }  // namespace hvd

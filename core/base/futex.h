@@ -7,21 +7,23 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <thread>
 
 #include "core/base/abort_flag.h"
 #include "core/base/clock.h"
 
 namespace hvd {
 
-// How a thread waits for another one: spin, then yield, then sleep in the kernel.
+// How a thread waits for another one: spin, then yield, then spin on while the CPU would be idle, then sleep in the
+// kernel.
 //
 // With a core for each rank a short spin is an order of magnitude faster than a futex; with more ranks than cores it
 // takes the core from the rank that is waited for. sched_yield does not cross sessions where the kernel groups them
 // (sched_autogroup), so yields are few and the wait ends in a futex.
 struct WaitPolicy {
   Duration spin{0};       // busy wait before anything else
-  Duration idle_spin{0};  // then on, while no other thread wants this CPU (AdaptiveWait)
-  int yields = 0;         // sched_yield calls before the futex
+  int yields = 0;         // sched_yield calls after that
+  Duration idle_spin{0};  // busy wait after the yields, until the thread is preempted; only by AdaptiveWait
 };
 
 // If there are more ranks than CPUs.
@@ -31,9 +33,9 @@ inline constexpr WaitPolicy kOversubscribedPolicy{.spin = Duration{0}, .yields =
 inline WaitPolicy wait_policy_for(int ranks_on_host, int cpus) {
   return ranks_on_host > cpus ? kOversubscribedPolicy : WaitPolicy{.spin = 20us};
 }
-// The same for a thread that has nothing else to do, so that it spins on for up to `idle_spin` while its CPU would be
-// idle. A virtual CPU that idles is halted, and waking it takes tens of microseconds, or milliseconds where its host
-// has given the physical one away.
+// The same for a thread that has nothing else to do: it goes on spinning for up to `idle_spin` while its CPU would
+// otherwise be idle. An idle virtual CPU halts, and waking it takes tens of microseconds, or milliseconds if the
+// hypervisor has given its physical CPU to another machine.
 inline WaitPolicy idle_wait_policy_for(int ranks_on_host, int cpus, Duration idle_spin) {
   WaitPolicy policy = wait_policy_for(ranks_on_host, cpus);
   if (ranks_on_host <= cpus) policy.idle_spin = idle_spin;
@@ -59,20 +61,20 @@ class SpinCredit {
   unsigned skipped_ = 0;
 };
 
-// Whether other threads want the CPU of the calling thread, by how often the kernel has taken it away. What the host of
-// a virtual machine takes is not seen, and should not be: its CPU is lost to nobody else here.
-class Preemptions {
+// Whether other threads compete for a thread's CPU, by how often it is preempted. Steal time does not count: no thread
+// of this machine could have used it. Pure.
+class PreemptionRate {
  public:
-  // Between two calls, which may be any time apart. Costs a system call.
-  bool frequent();
-  // Since that call.
-  bool any() const;
+  // `preemptions` of the thread until `now`. The answer is that of the last whole window.
+  bool high(TimePoint now, long preemptions);
 
  private:
-  static constexpr Duration kRare = std::chrono::milliseconds(20);  // for each: the kernel's own threads
+  static constexpr Duration kWindow = std::chrono::milliseconds(100);
+  static constexpr long kByKernelThreads = 5;  // in a window, at most
 
   TimePoint since_{};
-  long count_ = 0;
+  long before_ = 0;
+  bool high_ = false;
 };
 
 // Who may sleep on a word: any process that maps it, or only threads of this process, which is faster in the kernel.
@@ -112,13 +114,14 @@ struct alignas(128) Signal {
   // Sleeps until value != old (acquire) and returns the new value, or returns `old` at the deadline. Checks `abort`, if
   // given, within kAbortPollInterval, and throws its reason.
   std::uint32_t wait_change(std::uint32_t old, Deadline deadline, const AbortFlag* abort);
-  // Busy-waits as the policy says; returns `old` if nothing has changed.
+  // Busy-waits and yields as the policy says, without idle_spin; returns `old` if nothing has changed.
   std::uint32_t spin(std::uint32_t old, const WaitPolicy& policy) const;
 };
 
 static_assert(sizeof(Signal) == 128 && offsetof(Signal, sleepers) >= 64);
 
-// Waits at one place in the code: spins first if that has paid off lately, then sleeps. One thread.
+// Waits at one place in the code: spins first if that has paid off lately, then sleeps. One thread at a time, not
+// always the same one.
 class AdaptiveWait {
  public:
   explicit AdaptiveWait(const WaitPolicy& policy) : policy_(policy) {}
@@ -126,14 +129,15 @@ class AdaptiveWait {
   // As Signal::wait_change.
   std::uint32_t wait_change(Signal& signal, std::uint32_t old, Deadline deadline, const AbortFlag* abort);
   // Only its first phase, spinning.
-  std::uint32_t spin(const Signal& signal, std::uint32_t old);
+  std::uint32_t spin(const Signal& signal, std::uint32_t old, Deadline deadline = Deadline::max());
 
  private:
-  std::uint32_t spin_while_idle(const Signal& signal, std::uint32_t old);
+  std::uint32_t spin_while_idle(const Signal& signal, std::uint32_t old, Deadline deadline);
 
   WaitPolicy policy_;
   SpinCredit credit_, idle_credit_;
-  Preemptions preemptions_;
+  PreemptionRate rate_;  // of this thread:
+  std::thread::id thread_;
 };
 
 // True if sequence number a is at or after b, across wrap-around.

@@ -235,6 +235,7 @@ void Executor::fill_in(DirectCall& direct, const TensorMemory& memory) const {
   call.pieces.front().output = memory.output;
   call.sequence = sequence_ + 1;
   call.call_id = call_id_of(call.sequence);
+  call.waiter = Waiter::caller;
 }
 
 bool Executor::conclude(DirectCall& direct, void (Backend::*perform)(const CollectiveCall&)) {
@@ -255,7 +256,6 @@ bool Executor::conclude(DirectCall& direct, void (Backend::*perform)(const Colle
 
 bool Executor::run(DirectCall& direct, const TensorMemory& memory) {
   fill_in(direct, memory);
-  direct.call.waiter = Waiter::caller;
   return conclude(direct, &Backend::run);
 }
 

@@ -54,7 +54,7 @@ struct CollectiveCall {
   std::uint64_t sequence = 0;  // number of this call in the set, the same on every rank
   Entry entry = Entry::settled;
   std::uint32_t call_id = 0;  // identifies what must be equal on all ranks that enter, to detect ranks elsewhere
-  Waiter waiter = Waiter::engine_thread;
+  Waiter waiter = Waiter::engine_thread;  // of this rank
 
   std::vector<Piece> pieces;
 

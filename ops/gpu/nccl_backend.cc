@@ -33,6 +33,7 @@ std::vector<Introduction> introduce(Backend& host, const CollectiveCall& about, 
   call.dtype = DType::uint8;
   call.set = about.set;
   call.sequence = about.sequence;
+  call.waiter = about.waiter;
   call.pieces = {{.input = &own, .output = all.data(), .elements = sizeof own}};
   call.counts = {std::vector<std::int64_t>(ranks, sizeof own)};
   host.run(call);
@@ -160,6 +161,7 @@ class NcclBackend final : public Backend {
       ask.sequence = call.sequence;
       ask.entry = call.entry;
       ask.call_id = call.call_id;
+      ask.waiter = call.waiter;
       parts_.host.run(ask);
     }
     if (!verdict_) meet(call);

@@ -15,8 +15,8 @@ namespace {
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kAlignment = 4096;
 
-// How long a caller spins: for ranks that may be computing, and for ranks that are in the collective, each of which may
-// be moving megabytes.
+// How long a caller spins: for ranks that have not arrived, which may be computing; and for ranks inside the
+// collective, which may be moving megabytes.
 constexpr Duration kArrivalIdleSpin = std::chrono::milliseconds(2);
 constexpr Duration kProgressIdleSpin = std::chrono::milliseconds(20);
 
@@ -87,7 +87,7 @@ void WindowWait::set_late_callback(Duration timeout, std::function<bool()> late)
 void WindowWait::await(Signal& signal, std::uint32_t target, Milestone milestone, bool asking) {
   std::uint32_t seen = signal.value.load(std::memory_order_acquire);
   if (!sequence_reached(seen, target)) {
-    seen = (arriving_ ? waits_->arrival : waits_->progress).spin(signal, seen);
+    seen = current_wait().spin(signal, seen);
   }
   if (!sequence_reached(seen, target) && asking && late_) seen = wait_late(signal, seen);
   if (!sequence_reached(seen, target)) {
@@ -202,6 +202,7 @@ void Window::enter(Entry entry, std::uint32_t call_id, Waiter waiter) {
 
 void Window::decline(std::uint32_t call_id) {
   begin("a collective that this rank declines");
+  wait_.set_waiter(Waiter::engine_thread);
   entry_ = Entry::settled;
   open_step();
   tag_ = call_id | kDeclined;

@@ -124,7 +124,7 @@ struct WindowOptions {
 
 // How a rank waits for the others: it spins, then sleeps, until the deadline of the collective or the AbortFlag ends
 // the wait. The engine's thread spins for a moment, so that it does not take the CPU from the program's threads; a
-// caller, who has nothing else to do, spins for milliseconds while nobody else wants the CPU.
+// caller, which has nothing else to do, spins for milliseconds unless it is preempted.
 class WindowWait {
  public:
   using Milestone = WindowMemory::Milestone;
@@ -134,9 +134,9 @@ class WindowWait {
   // `abort` may be null. The memory outlives the object.
   WindowWait(const WindowMemory& memory, const AbortFlag* abort, Describe describe);
 
-  // `cpus` are available to the ranks; before, they are taken for outnumbered.
+  // Sets the number of CPUs available to the ranks. Until then ranks are assumed to outnumber CPUs.
   void set_cpus(int cpus);
-  void set_waiter(Waiter waiter) { waits_ = waiter == Waiter::caller ? &caller_waits_ : &engine_waits_; }
+  void set_waiter(Waiter waiter) { waiter_ = waiter; }
   void set_timeout(Duration timeout) { timeout_ = timeout; }  // of one wait
   // See Backend::set_late_callback.
   void set_late_callback(Duration timeout, std::function<bool()> late);
@@ -161,6 +161,10 @@ class WindowWait {
     AdaptiveWait progress{kOversubscribedPolicy};
   };
 
+  AdaptiveWait& current_wait() {
+    Waits& waits = waiter_ == Waiter::caller ? caller_waits_ : engine_waits_;
+    return arriving_ ? waits.arrival : waits.progress;
+  }
   std::uint32_t wait_late(Signal& signal, std::uint32_t seen);
   [[noreturn]] void throw_timeout(std::uint32_t target, Milestone milestone) const;
 
@@ -168,7 +172,7 @@ class WindowWait {
   const AbortFlag* const abort_;
   const Describe describe_;
   Waits engine_waits_, caller_waits_;
-  Waits* waits_ = &engine_waits_;
+  Waiter waiter_ = Waiter::engine_thread;
   bool arriving_ = true;
   const char* what_ = "";
   Duration timeout_{};
@@ -221,7 +225,7 @@ class Window {
   // Sets how the next collective begins. Required before each begin(), except of a collective that all ranks have
   // agreed on and that belongs to the previous one. Call ids have 31 bits.
   void enter(Entry entry, std::uint32_t call_id, Waiter waiter);
-  // If another thread ends the collective than has begun it.
+  // Call before ending a collective that another thread may have begun.
   void set_waiter(Waiter waiter) { wait_.set_waiter(waiter); }
   void begin(const char* what) { wait_.begin(what); }
   // Declines the collective: replaces begin() and the first step.

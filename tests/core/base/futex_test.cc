@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <future>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -65,8 +66,8 @@ namespace {
 
 const std::vector<WaitPolicy> kPolicies{{.spin = Duration{0}, .yields = 0},
                                         {.spin = std::chrono::microseconds(20), .yields = 0},
-                                        {.idle_spin = 1ms},
-                                        {.spin = Duration{0}, .yields = 64}};
+                                        {.spin = Duration{0}, .yields = 64},
+                                        {.idle_spin = 1ms}};
 
 }  // namespace
 
@@ -109,22 +110,63 @@ TEST_CASE("two threads alternate, however they wait") {
   }
 }
 
+TEST_CASE("a thread is preempted often, or now and then by the kernel") {
+  const auto answer = [](Duration between, int times, long each) {
+    PreemptionRate rate;
+    TimePoint now = TimePoint(1h);
+    long preemptions = 1000;
+    bool high = rate.high(now, preemptions);
+    for (int i = 0; i < times; ++i) high = rate.high(now += between, preemptions += each);
+    return high;
+  };
+  CHECK_FALSE(answer(10ms, 0, 0));
+  CHECK_FALSE(answer(10ms, 100, 0));
+  CHECK_FALSE(answer(50ms, 100, 2));
+  CHECK(answer(10ms, 100, 1));
+  CHECK(answer(50ms, 100, 4));
+  CHECK_FALSE(answer(50ms, 1, 100));  // too early to say
+  CHECK_FALSE(answer(10s, 1, 100));
+  CHECK(answer(10s, 1, 1000));
+}
+
+TEST_CASE("spinning on while the CPU is idle catches a value, and ends with the deadline") {
+  const WaitPolicy policy{.idle_spin = 60s};
+  CHECK(AdaptiveWait(policy).spin(*std::make_unique<Signal>(), 0, deadline_after(5ms)) == 0);
+
+  // A preempted thread stops spinning, so it may take several tries on a busy machine.
+  const Deadline deadline = deadline_after(20s);
+  bool caught = false;
+  while (!caught && Clock::now() < deadline) {
+    Signal signal;
+    std::atomic<bool> begun{false};
+    auto spinning = std::async(std::launch::async, [&] {
+      AdaptiveWait wait(policy);
+      begun = true;
+      return wait.spin(signal, 0, deadline);
+    });
+    while (!begun) std::this_thread::yield();
+    std::this_thread::sleep_for(100us);
+    signal.store_and_wake(1);
+    caught = spinning.get() == 1;
+  }
+  CHECK(caught);
+}
+
 TEST_CASE("a thread that spins because its CPU is idle gives way to another one") {
   cpu_set_t one;
   CPU_ZERO(&one);
   CPU_SET(sched_getcpu(), &one);
   std::atomic<bool> ended{false};
-  auto spinning = std::async(std::launch::async, [&one] {
-    sched_setaffinity(0, sizeof one, &one);
-    Signal signal;
-    AdaptiveWait wait({.idle_spin = 60s});
-    const TimePoint started = Clock::now();
-    for (int again = 0; again < 100; ++again) wait.spin(signal, 0);
-    return Clock::now() - started;
-  });
   std::thread computing([&] {
     sched_setaffinity(0, sizeof one, &one);
     while (!ended) continue;
+  });
+  auto spinning = std::async(std::launch::async, [&one] {
+    if (sched_setaffinity(0, sizeof one, &one) != 0) return Duration::max();
+    Signal signal;
+    const TimePoint started = Clock::now();
+    AdaptiveWait({.idle_spin = 60s}).spin(signal, 0);
+    return Clock::now() - started;
   });
   CHECK(spinning.get() < 60s);
   ended = true;

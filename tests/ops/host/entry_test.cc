@@ -105,6 +105,7 @@ TEST_CASE("entry: if one rank declines nobody has done anything, and the next co
               std::string(collective_name(collective)) + " declined by " + std::to_string(decliner);
           Asked asked(self, collective, elements);
           asked.call().call_id = ++call_id;
+          asked.call().waiter = round % 2 == 0 ? Waiter::engine_thread : Waiter::caller;
           require(backend->can_be_asked(*asked.call().set), "cannot be asked");
           if (self.rank == decliner) {
             backend->decline(*asked.call().set, call_id);
