@@ -2,11 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <ctime>
 #include <functional>
 #include <optional>
+#include <string>
 
 namespace hvd {
 
@@ -47,6 +50,13 @@ inline Duration thread_cpu_time() {
 }
 
 inline double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+// "1.5 s", for messages.
+inline std::string age_text(Duration age) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f s", seconds(age));
+  return text.data();
+}
 
 // A callback that ends a wait for another process before its deadline: the waiting thread calls it a few times a
 // second, and it throws the reason. An empty alarm never does.

@@ -1,7 +1,6 @@
 #include "core/control/negotiator.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "core/control/protocol/wire.h"
 
@@ -85,9 +84,7 @@ void Negotiator::Port::mark(const SubtreeMessage& message) {
 }
 
 Status Negotiator::silence_of_parent(TimePoint now) const {
-  char waited[32];
-  std::snprintf(waited, sizeof waited, "%.1f s", seconds(answer_limit_.waited(now)));
-  return Status(StatusCode::timeout, std::string("waited ") + waited + " for " +
+  return Status(StatusCode::timeout, "waited " + age_text(answer_limit_.waited(now)) + " for " +
                                          topology_.describe(node_.tree().parent) +
                                          " to answer, which is stopped or does not run for another reason");
 }

@@ -65,15 +65,6 @@ void Membership::process_ended(int process, ProcessEnd how, const std::string& c
   advance(now);
 }
 
-void Membership::process_expelled(int process, const std::string& cause, TimePoint now) {
-  const auto found = processes_.find(process);
-  if (found == processes_.end() || found->second.place == Place::waiting) return;
-  const Place before = std::exchange(found->second.place, Place::expelled);
-  last_failure_ = cause;
-  if (before == Place::member && running()) gather(cause, now);
-  advance(now);
-}
-
 void Membership::process_cannot_reach(int process, std::int64_t rank) {
   const auto found = processes_.find(process);
   if (found == processes_.end() || found->second.place != Place::member) return;

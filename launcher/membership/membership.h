@@ -136,8 +136,6 @@ class Membership {
   void process_ended(int process, ProcessEnd how, const std::string& cause, TimePoint now);
   // The process is about to end with this failure: nobody waits for it any more, and process_ended() follows.
   void process_fails(int process, const std::string& cause, TimePoint now);
-  // Nobody waits for the process any more: it is stopped, or does not answer. If it wakes, it is a newcomer.
-  void process_expelled(int process, const std::string& cause, TimePoint now);
   // The process's epoch has failed because it could not reach this rank. Comes before the process arrives again.
   void process_cannot_reach(int process, std::int64_t rank);
   // The process is to leave at the next step boundary: it is about to be taken away. Likewise all processes of a host.

@@ -1,7 +1,6 @@
 #include "launcher/watch/rank_status.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <iterator>
 #include <ranges>
 
@@ -15,12 +14,6 @@ using Ranks = std::vector<const StatusOfRank*>;
 
 constexpr Duration kStartGracePeriod = 500ms;  // ranks rarely start at the same moment
 constexpr Duration kMoment = 500ms;
-
-std::string age_text(Duration age) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", seconds(age));
-  return text;
-}
 
 std::string operation_text(const OperationStatus& operation) {
   return printable(operation.what) + " '" + printable(operation.name) + "'";

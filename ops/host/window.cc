@@ -116,9 +116,8 @@ void WindowWait::throw_timeout(std::uint32_t target, Milestone milestone) const 
     late += (late.empty() ? "" : ", ") + describe_(rank);
   }
   if (late.empty()) late = "the last rank, which has begun,";
-  const auto waited = std::to_string(seconds(timeout_));
-  throw Timeout(std::string(what_) + " in shared memory: waited " + waited.substr(0, waited.find('.') + 2) + " s for " +
-                late + (milestone == Milestone::published ? " to begin" : " to do its part"));
+  throw Timeout(std::string(what_) + " in shared memory: waited " + age_text(timeout_) + " for " + late +
+                (milestone == Milestone::published ? " to begin" : " to do its part"));
 }
 
 WindowReduction::WindowReduction(const WindowMemory& memory, WindowWait& wait)

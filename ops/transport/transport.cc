@@ -1,6 +1,5 @@
 #include "ops/transport/transport.h"
 
-#include <cstdio>
 #include <numeric>
 
 #include "core/base/error.h"
@@ -19,9 +18,7 @@ std::string describe_message(const Tag& tag, std::uint64_t bytes) {
 }
 
 std::string describe_timeout(const PostedMessage& operation, const std::string& peer_name, Duration waited) {
-  char duration[32];
-  std::snprintf(duration, sizeof duration, "%.1f s", seconds(waited));
-  return "waited " + std::string(duration) + " for " + peer_name +
+  return "waited " + age_text(waited) + " for " + peer_name +
          (operation.kind == PostedMessage::Kind::send ? " to take " : " to send ") +
          describe_message(operation.tag, operation.size());
 }

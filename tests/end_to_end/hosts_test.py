@@ -27,13 +27,6 @@ LONG = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
-def hvdrun():
-    path = os.environ.get("HVDRUN") or shutil.which("hvdrun")
-    assert path, "hvdrun is neither on the PATH nor named by the variable HVDRUN"
-    return str(pathlib.Path(path).resolve())
-
-
-@pytest.fixture(scope="module")
 def four_hosts(lab):
     standing = StandingLab(lab, 4)
     yield standing

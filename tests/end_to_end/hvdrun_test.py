@@ -8,7 +8,6 @@ import re
 import resource
 import select
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,13 +20,6 @@ from timeouts import at_most, wait_until
 pytestmark = pytest.mark.quick
 
 TIMEOUT = 300
-
-
-@pytest.fixture(scope="module")
-def hvdrun():
-    path = os.environ.get("HVDRUN") or shutil.which("hvdrun")
-    assert path, "hvdrun is neither on the PATH nor named by the variable HVDRUN"
-    return path
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ what hvd top shows of one that runs."""
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -51,13 +50,6 @@ for step in range(100000):
 BEHIND = r"rank 1 \(host \S+\) has not submitted allreduce 'allreduce.last' \(operation 11 of set 0\), "
 BEHIND += r"for which rank 0 has waited \d+\.\d s"
 PLACE = r"; it is at script.py:\d+ in load_batch"
-
-
-@pytest.fixture(scope="module")
-def hvdrun():
-    path = os.environ.get("HVDRUN") or shutil.which("hvdrun")
-    assert path, "hvdrun is neither on the PATH nor named by the variable HVDRUN"
-    return path
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@
 #include "parameters/server.h"
 #include "tests/support/captured_stderr.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
 
 namespace hvd {
 namespace {
@@ -422,9 +423,8 @@ TEST_CASE("a server whose copy of a shard is lost half made waits for the next o
 }
 
 TEST_CASE("a snapshot whose worker has gone keeps no other from being made") {
-  std::string folder = (std::filesystem::temp_directory_path() / "hvd-hostile-XXXXXX").string();
-  REQUIRE(mkdtemp(folder.data()) != nullptr);
-  const std::string fifo = folder + "/shard-0-of-1.hvdps.unfinished";
+  const testing::TemporaryFolder folder;
+  const std::string fifo = folder / "shard-0-of-1.hvdps.unfinished";
   REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
   AttackedServer server(false);
   // More than a FIFO takes: its writer is at work until somebody reads.
@@ -435,18 +435,18 @@ TEST_CASE("a snapshot whose worker has gone keeps no other from being made") {
                               deadline_after(kLong)));
   auto pipe = server.connect_pipe();
   put_hello(*pipe);
-  put_frame(*pipe,
-            {.op = PsOp::snapshot, .incarnation = 1, .worker = 1, .bytes = static_cast<std::uint32_t>(folder.size())},
-            std::as_bytes(std::span(folder)));
+  put_frame(
+      *pipe,
+      {.op = PsOp::snapshot, .incarnation = 1, .worker = 1, .bytes = static_cast<std::uint32_t>(folder.path().size())},
+      std::as_bytes(std::span(folder.path())));
   {
     const FileDescriptor reader(open(fifo.c_str(), O_RDONLY | O_CLOEXEC));
     pipe.reset();
     for (int i = 0; i < 20; ++i) CHECK(server.serves());
   }
   std::filesystem::remove(fifo);
-  CHECK(server.worker->wait(server.worker->snapshot(folder), deadline_after(20s)));
-  CHECK(std::filesystem::exists(folder + "/shard-0-of-1.hvdps"));
-  std::filesystem::remove_all(folder);
+  CHECK(server.worker->wait(server.worker->snapshot(folder.path()), deadline_after(20s)));
+  CHECK(std::filesystem::exists(folder / "shard-0-of-1.hvdps"));
 }
 
 }  // namespace

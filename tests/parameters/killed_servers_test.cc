@@ -19,6 +19,7 @@
 #include "parameters/server.h"
 #include "parameters/shard_places.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
 
 namespace hvd {
 namespace {
@@ -103,13 +104,12 @@ class Processes {
 
 TEST_CASE("servers are killed while a shard moves between them") {
   constexpr int kTrials = 12;
-  std::string folder = (std::filesystem::temp_directory_path() / "hvd-parameters-XXXXXX").string();
-  REQUIRE(mkdtemp(folder.data()) != nullptr);
+  const testing::TemporaryFolder folder;
   Processes processes(kServers + kTrials);
   const Log log("test", LogLevel::off);
   const StoreServerThread store_server(processes.key, "127.0.0.1", log);
   const std::string address = store_server.address().to_string();
-  for (int server = 0; server < kServers; ++server) processes.start(server, address, folder);
+  for (int server = 0; server < kServers; ++server) processes.start(server, address, folder.path());
   const Store store = Store::connect(store_server.address(), processes.key, 0, deadline_after(kTrialTimeout));
   const WorkerOptions options{.servers = kServers,
                               .parts = kParts,
@@ -132,7 +132,7 @@ TEST_CASE("servers are killed while a shard moves between them") {
   std::mt19937 dice(7);
   for (int trial = 1; trial <= kTrials; ++trial) {
     answered(worker.push(table, {.keys = keys, .gradients = ones.data()}));
-    answered(worker.snapshot(folder));
+    answered(worker.snapshot(folder.path()));
     const int from = places.server_of(0), to = 1 - from;
     const auto before = processes.descriptors_of(to);
     places.want(0, from, to);
@@ -143,7 +143,7 @@ TEST_CASE("servers are killed while a shard moves between them") {
     }
     const int killed = static_cast<int>(dice() % kServers);
     processes.kill_server(killed);
-    processes.start(killed, address, folder);
+    processes.start(killed, address, folder.path());
     std::vector<float> rows(ones.size());
     answered(worker.pull(table, {.keys = keys, .rows = rows.data()}));
     CAPTURE(trial, from, killed);
@@ -155,7 +155,6 @@ TEST_CASE("servers are killed while a shard moves between them") {
     REQUIRE(places.server_of(0) == places.wanted_server_of(0));
   }
   answered(worker.leave());
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

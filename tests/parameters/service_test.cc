@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -19,6 +18,7 @@
 #include "parameters/server.h"
 #include "parameters/shard_places.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
 
 namespace hvd {
 namespace {
@@ -117,18 +117,6 @@ void pushed(ParameterClient& worker, int table, const std::vector<std::uint64_t>
             const std::vector<float>& gradients) {
   answered(worker, worker.push(table, {.keys = keys, .gradients = gradients.data()}));
 }
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() : path_((std::filesystem::temp_directory_path() / "hvd-parameters-XXXXXX").string()) {
-    REQUIRE(mkdtemp(path_.data()) != nullptr);
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 template <typename Body>
 StatusCode code_of(const Body& body) {
@@ -282,7 +270,7 @@ TEST_CASE("a full server refuses rows, and serves on") {
 }
 
 TEST_CASE("a server that starts again has its snapshot, and applies what it has not, once") {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const ServerOptions options{.snapshot = folder.path()};
   Servers job(2, true, options);
   const auto worker = job.worker(0, 1);
@@ -309,7 +297,7 @@ TEST_CASE("a server that starts again has its snapshot, and applies what it has 
 }
 
 TEST_CASE("calls to other servers go on while one is away, and tables are opened there afterwards") {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   const ServerOptions options{.snapshot = folder.path()};
   Servers job(2, true, options);
   const auto worker = job.worker(0, 1);
@@ -413,7 +401,7 @@ TEST_CASE("a cache has rows of a few clocks, and never older ones than the worke
 }
 
 TEST_CASE("a cache has nothing of before a restore") {
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   Servers job(1);
   const auto worker = job.worker(0, 1);
   const int table = worker->open(sparse("cached", 1), 5);
@@ -605,7 +593,7 @@ TEST_CASE("shards move while workers push, and each push counts once") {
 }
 
 TEST_CASE("a server that ends while a shard moves to it loses nothing, and gets it later") {
-  const TemporaryFolder folder;  // for moves that are over before it ends
+  const testing::TemporaryFolder folder;  // for moves that are over before it ends
   const ServerOptions options{.parts = 2, .snapshot = folder.path()};
   Servers job(2, true, options);
   const auto worker = job.worker(0, 1);
@@ -676,7 +664,7 @@ TEST_CASE("a server may end right behind its last answer") {
 
 TEST_CASE("a server that has lost its rows says so") {
   const int way = GENERATE(0, 1, 2);  // how the server got the rows
-  const TemporaryFolder folder;
+  const testing::TemporaryFolder folder;
   Servers job(1);
   const auto worker = job.worker(0, 1);
   TableSpec spec = sparse("lost", 1);

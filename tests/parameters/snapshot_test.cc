@@ -25,19 +25,14 @@
 #include "tests/parameters/shard_caller.h"
 #include "tests/support/catch.h"
 #include "tests/support/sanitized.h"
+#include "tests/support/temporary_folder.h"
 
 namespace hvd {
 namespace {
 
-class Folder {
+class Folder : public testing::TemporaryFolder {
  public:
-  Folder() : path((std::filesystem::temp_directory_path() / "hvd-snapshot-XXXXXX").string()) {
-    REQUIRE(mkdtemp(path.data()) != nullptr);
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-
-  std::string path;
-  std::string file() const { return path + "/shard-0-of-1.hvdps"; }
+  std::string file() const { return *this / "shard-0-of-1.hvdps"; }
   std::string unfinished() const { return file() + ".unfinished"; }
 };
 
@@ -94,18 +89,18 @@ TEST_CASE("a snapshot for which there is no room leaves nothing behind, and the 
   const Folder folder;
   Shard shard(0, 1, 0);
   fill_shard(shard, 2);
-  CHECK(outcome_of(shard, folder.path) == 0);
+  CHECK(outcome_of(shard, folder.path()) == 0);
   const auto size = std::filesystem::file_size(folder.file());
   CHECK(in_process([&] {
           signal(SIGXFSZ, SIG_IGN);
           const rlimit small{.rlim_cur = size / 2, .rlim_max = size / 2};
           setrlimit(RLIMIT_FSIZE, &small);
-          return outcome_of(shard, folder.path);
+          return outcome_of(shard, folder.path());
         }) == EFBIG);
   CHECK(in_process([&] {
           signal(SIGCHLD, SIG_IGN);  // nobody has an exit code then
           const int failed = outcome_of(shard, "/sys/hvd-snapshot");
-          return failed == 0 ? 251 : outcome_of(shard, folder.path);
+          return failed == 0 ? 251 : outcome_of(shard, folder.path());
         }) == 0);
   CHECK_FALSE(std::filesystem::exists(folder.unfinished()));
   CHECK(std::filesystem::file_size(folder.file()) == size);
@@ -128,7 +123,7 @@ TEST_CASE("a process that writes a snapshot and gets no memory ends, and is no s
           const rlimit full{.rlim_cur = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)), .rlim_max = RLIM_INFINITY};
           setrlimit(RLIMIT_AS, &full);
           while (std::malloc(std::size_t{256} << 10) != nullptr) continue;  // less than a row is left
-          return outcome_of(shard, folder.path);
+          return outcome_of(shard, folder.path());
         }) == ENOMEM);
 }
 #endif
@@ -145,7 +140,7 @@ TEST_CASE("a snapshot ends with its server") {
   const pid_t server = fork();
   if (server == 0) {
     dup2(writer.get(), STDOUT_FILENO);  // held open as long as one of them lives
-    const SnapshotProcess process({&shard}, folder.path);
+    const SnapshotProcess process({&shard}, folder.path());
     (void)!write(STDOUT_FILENO, "s", 1);
     while (true) pause();
   }

@@ -53,7 +53,7 @@ SIGNATURES = {
     "broadcast_parameters": "params, root_rank, process_set=global",
     "broadcast_optimizer_state": "optimizer, root_rank, model=None, process_set=global",
     "broadcast_object": "obj, root_rank=0, name=None, process_set=global",
-    "allgather_object": "obj, name=None",
+    "allgather_object": "obj, name=None, process_set=global",
     "DistributedOptimizer": "optimizer, named_parameters=None, compression=none, backward_passes_per_step=1, op=0, "
     "gradient_predivide_factor=1.0, num_groups=0, groups=None, sparse_as_dense=False, process_set=global, "
     "gradient_as_bucket_view=False, wait_in_backward=True, overlap_step=False",

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 import hvd.torch as hvd
-from hvd import objects
 from hvd.torch import functions
 
 pytestmark = pytest.mark.ranks
@@ -171,8 +170,6 @@ def test_an_object_that_cannot_be_pickled_is_an_error_on_every_rank():
     for exchange in (
         lambda: hvd.broadcast_object(mine, root_rank=last),
         lambda: hvd.allgather_object(mine),
-        lambda: objects.broadcast_object(mine, root_rank=last),
-        lambda: objects.allgather_object(mine),
     ):
         with pytest.raises(pickle.PicklingError, match=f"rank {last} cannot pickle .*RuntimeError: it has a lock"):
             exchange()

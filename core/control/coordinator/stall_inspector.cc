@@ -1,7 +1,6 @@
 #include "core/control/coordinator/stall_inspector.h"
 
 #include <algorithm>
-#include <cstdio>
 
 namespace hvd {
 namespace {
@@ -11,12 +10,6 @@ constexpr std::size_t kMaxRanksDescribed = 3;
 
 TimePoint later(TimePoint time, Duration duration) {
   return time > TimePoint::max() - duration ? TimePoint::max() : time + duration;
-}
-
-std::string age_text(Duration age) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", seconds(age));
-  return text;
 }
 
 std::string ranges_text(const std::vector<int>& ranks) {

@@ -11,9 +11,11 @@
 #include "core/control/control_node.h"
 #include "tests/core/control/specs.h"
 #include "tests/support/catch.h"
+#include "tests/support/random_bits.h"
 #include "tests/support/sanitized.h"
 
 using namespace hvd;
+using hvd::testing::mix;
 
 namespace {
 
@@ -31,12 +33,6 @@ struct Scenario {
 };
 
 constexpr Duration kTreeDelay = 20ms;
-
-constexpr std::uint64_t mix(std::uint64_t value) {
-  value = (value ^ (value >> 33)) * 0xff51afd7ed558ccdu;
-  value = (value ^ (value >> 33)) * 0xc4ceb9fe1a85ec53u;
-  return value ^ (value >> 33);
-}
 
 class Simulation {
  public:

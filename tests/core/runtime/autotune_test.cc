@@ -1,36 +1,19 @@
 // Autotuning in the whole runtime, ranks as threads: all ranks change at one point, results stay right, it ends, and
 // then steps are locked.
-#include <stdlib.h>
-
 #include <barrier>
-#include <filesystem>
 #include <fstream>
 #include <set>
 #include <thread>
 
-#include "core/base/error.h"
 #include "tests/core/runtime/lock_state.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/sanitized.h"
+#include "tests/support/temporary_folder.h"
 
 namespace hvd::testing {
 
 namespace {
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string path = std::filesystem::temp_directory_path() / "hvd-autotune-XXXXXX";
-    if (mkdtemp(path.data()) == nullptr) throw Internal("no temporary folder");
-    path_ = path;
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  std::string file(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
-};
 
 // Tensors of 8 bytes to 256 KiB (32 KiB under a sanitizer), so that buckets and chunks of several sizes mean several
 // things.
@@ -84,7 +67,7 @@ TEST_CASE("autotuning changes all ranks at one point, ends within 200 steps, and
   if (kSanitized && layout.size() == 3) return;
   INFO(layout.name());
   const TemporaryFolder folder;
-  const std::string log = folder.file("log.csv");
+  const std::string log = folder / "log.csv";
   std::barrier<> together(layout.size());
   REQUIRE_NOTHROW(run_ranks({layout, {{"HVD_AUTOTUNE", "1"}, {"HVD_AUTOTUNE_LOG", log}}}, [&](Runtime& runtime) {
     MixedStep step(runtime);

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <new>
 #include <nlohmann/json.hpp>
@@ -18,6 +17,7 @@
 #include "tests/support/captured_stderr.h"
 #include "tests/support/catch.h"
 #include "tests/support/sanitized.h"
+#include "tests/support/temporary_folder.h"
 
 using namespace hvd;
 using nlohmann::json;
@@ -50,15 +50,8 @@ namespace {
 
 const Log kSilent("test", LogLevel::off);
 
-// In a folder that goes with it.
 class Path {
  public:
-  Path() {
-    char name[] = "/tmp/hvd-timeline-XXXXXX";
-    folder_ = mkdtemp(name);
-  }
-  ~Path() { std::filesystem::remove_all(folder_); }
-
   std::string text() const { return folder_ / "timeline.json"; }
   json read() const { return json::parse(std::ifstream(text())); }
   // Once what was recorded is written.
@@ -72,7 +65,7 @@ class Path {
   }
 
  private:
-  std::filesystem::path folder_;
+  hvd::testing::TemporaryFolder folder_;
 };
 
 void limit_file_size(rlim_t bytes) {

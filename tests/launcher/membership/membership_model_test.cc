@@ -204,13 +204,6 @@ class Explorer {
       });
     }
     if ((process.at == At::training || process.at == At::starting) && !process.given_up) {
-      branch(world, name + " stops", [&](World& next) {
-        --next.faults;
-        ModelProcess& self = next.processes.at(number);
-        self.given_up = true;
-        if (self.at == At::training) next.broken.insert(self.epoch);
-        next.membership.process_expelled(number, "it is stopped", next.now);
-      });
       branch(world, name + " is preempted", [&](World& next) {
         --next.faults;
         next.membership.process_preempted(number, next.now);

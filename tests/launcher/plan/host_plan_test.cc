@@ -7,29 +7,21 @@
 #include <sstream>
 
 #include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
 
 namespace hvd::launcher {
 
 namespace {
 
-class Folder {
+class Folder : public testing::TemporaryFolder {
  public:
-  Folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "hvd_program_XXXXXX").string();
-    REQUIRE(mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
   std::string add(const std::string& name, mode_t mode) const {
-    std::filesystem::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name) << "#!/bin/sh\n";
-    chmod((path_ / name).c_str(), mode);
-    return path_ / name;
+    const std::filesystem::path program = *this / name;
+    std::filesystem::create_directories(program.parent_path());
+    std::ofstream(program) << "#!/bin/sh\n";
+    chmod(program.c_str(), mode);
+    return program;
   }
-  std::string operator/(const std::string& name) const { return path_ / name; }
-
- private:
-  std::filesystem::path path_;
 };
 
 TEST_CASE("programs are found as shells find them") {

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "tests/support/catch.h"
+#include "tests/support/recording_transport.h"
 #include "tests/support/require.h"
 #include "tests/support/transport_ranks.h"
 
@@ -62,37 +63,16 @@ std::vector<std::int64_t> elements_down(const SlicedReduction& work, int first, 
   return elements;
 }
 
-class CountingTransport final : public Transport {
- public:
-  explicit CountingTransport(std::unique_ptr<Transport> inner) : inner_(std::move(inner)) {}
-
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  RequestId post_send(int peer, Tag tag, std::span<const std::byte> bytes) override {
-    sent += bytes.size();
-    return inner_->post_send(peer, tag, bytes);
-  }
-  RequestId post_receive(int peer, Tag tag, std::span<std::byte> bytes) override {
-    return inner_->post_receive(peer, tag, bytes);
-  }
-  void wait(RequestId request, Deadline deadline) override { inner_->wait(request, deadline); }
-  bool wait_until(RequestId request, TimePoint until) override { return inner_->wait_until(request, until); }
-
-  std::size_t sent = 0;
-
- private:
-  const std::unique_ptr<Transport> inner_;
-};
-
 std::size_t bytes_sent_by_each(AllreduceAlgorithm algorithm, DType dtype, int ranks, std::int64_t slice) {
   Bounds bounds;
   for (int i = 0; i <= ranks; ++i) bounds.push_back(i * slice);
   std::vector<std::size_t> sent(static_cast<std::size_t>(ranks));
   run_all_well({.kind = TransportKind::local, .size = ranks}, [&](std::unique_ptr<Transport> transport) {
-    CountingTransport counting(std::move(transport));
-    RankWork rank_work(counting, ranks, bounds, dtype, value_type_of(algorithm, dtype));
+    std::vector<SentMessage> messages;
+    RecordingTransport recording(std::move(transport), messages);
+    RankWork rank_work(recording, ranks, bounds, dtype, value_type_of(algorithm, dtype));
     run_allreduce(algorithm, rank_work.work);
-    sent[static_cast<std::size_t>(counting.rank())] = counting.sent;
+    for (const SentMessage& message : messages) sent[static_cast<std::size_t>(recording.rank())] += message.bytes;
   });
   for (const std::size_t bytes : sent) CHECK(bytes == sent.front());
   return sent.front();

@@ -29,7 +29,7 @@ import tensorflow as tf
 
 from hvd import arguments, basics
 from hvd.process_set import ProcessSet, global_process_set, require_registered
-from hvd.reduce_op import Average, Sum
+from hvd.reduce_op import Average, Sum, resolve_op
 from hvd.tensorflow.compression import Compression, Compressor
 from hvd.tensorflow.dtypes import received, require_reducible, to_send
 from hvd.tensorflow.errors import refuse_in_xla, reraise
@@ -44,15 +44,6 @@ _ANYWHERE = contextlib.nullcontext()
 def placed_on(device: str) -> AbstractContextManager[Any]:
     """tf.device(device), which takes its time also for no device."""
     return tf.device(device) if device else _ANYWHERE
-
-
-def resolve_op(op: int | None, average: bool | None) -> int:
-    """The reduce operation meant by `op` and the older `average`, of which at most one may be given."""
-    if op is None:
-        return Average if average is None or average else Sum
-    if average is not None:
-        raise ValueError("op and average say the same thing: give only op")
-    return arguments.reduce_op(op)
 
 
 def set_id(process_set: ProcessSet) -> int:
@@ -196,7 +187,7 @@ def allreduce(
     Raises:
         NotImplementedError: IndexedSlices with another op than Average or Sum, or with scale factors.
     """
-    op = resolve_op(op, average)
+    op = arguments.reduce_op(resolve_op(op, average))
     if isinstance(tensor, tf.IndexedSlices):
         if (prescale_factor, postscale_factor) != (1.0, 1.0):
             raise NotImplementedError("IndexedSlices cannot be scaled: scale their values")
@@ -245,7 +236,7 @@ def grouped_allreduce(
     Returns:
         New tensors of the same shapes and dtypes, and IndexedSlices as `allreduce` returns them.
     """
-    op = resolve_op(op, average)
+    op = arguments.reduce_op(resolve_op(op, average))
     if not tensors:
         return []
     reduced: list[Any] = [None] * len(tensors)

@@ -19,6 +19,7 @@ from hvd.basics import *  # noqa: F403
 from hvd.collectives import barrier, join
 from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from hvd.handles import poll, synchronize
+from hvd.objects import allgather_object, broadcast_object
 from hvd.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
 from hvd.progress import tqdm
 from hvd.reduce_op import Adasum, Average, Max, Min, Product, Sum
@@ -51,7 +52,7 @@ from hvd.torch.differentiable import (
     grouped_reducescatter,
     reducescatter,
 )
-from hvd.torch.functions import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from hvd.torch.functions import broadcast_optimizer_state, broadcast_parameters
 from hvd.torch.learning_rate import LinearScalingLR
 from hvd.torch.memory import arena_usage, bucket_views, empty, empty_like
 from hvd.torch.optimizer import DistributedOptimizer

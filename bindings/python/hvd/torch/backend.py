@@ -17,8 +17,8 @@ from torch.distributed.constants import default_pg_timeout
 
 from hvd import _native, basics, torch_variables
 from hvd import process_set as sets
+from hvd.objects import broadcast_object
 from hvd.process_set import ProcessSet, add_process_set, global_process_set
-from hvd.torch.functions import broadcast_object
 from hvd.torch.process_group import HvdProcessGroup
 
 # Groups

@@ -12,9 +12,9 @@ import torch
 from hvd import basics
 from hvd.elastic import ObjectState, State, from_source, join_anew, run_fn
 from hvd.exceptions import HorovodInternalError
+from hvd.objects import broadcast_object
 from hvd.torch import sharded_checkpoint
 from hvd.torch.elastic_sampler import ElasticSampler
-from hvd.torch.functions import broadcast_object
 from hvd.torch.sharded_checkpoint import has_dtensors
 from hvd.torch.state_handlers import (
     ModelStateHandler,

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import zip_longest
 from typing import Any, Callable
 
-import cloudpickle
 import torch
 
 from hvd import basics
-from hvd.pickling import Pickled, check, pickled, unpickled
+from hvd.objects import broadcast_object
 from hvd.process_set import ProcessSet, global_process_set
-from hvd.torch.collectives import broadcast_, start_broadcast
-from hvd.torch.differentiable import allgather
+from hvd.torch.collectives import start_broadcast
 from hvd.torch.tensors import delivered, wait_for
 
 
@@ -236,48 +233,3 @@ def _mapped(function: Callable[[object, object], object], value: Any, beside: An
         listed = beside[: len(value)] if isinstance(beside, (list, tuple)) else ()
         return type(value)(_mapped(function, *pair) for pair in zip_longest(value, listed))
     return function(value, beside)
-
-
-def _bytes_of(data: torch.Tensor) -> bytes:
-    return ctypes.string_at(data.data_ptr(), data.numel())
-
-
-def broadcast_object(
-    obj: object, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Any:
-    """Gives every rank the root's object, pickled on the way. All ranks must call it.
-
-    Args:
-        obj: anything that cloudpickle can write; looked at on the root only.
-        root_rank: the rank whose object everybody gets.
-        name: the same on every rank.
-        process_set: the ranks that take part.
-
-    Returns:
-        The root's own object there, a copy on the other ranks.
-
-    Raises:
-        pickle.PicklingError: the root cannot pickle its object; on every rank.
-    """
-    is_root = basics.rank() == root_rank
-    own = pickled(obj) if is_root else Pickled(bytearray())
-    size = torch.tensor([own.announced])
-    broadcast_(size, root_rank, None if name is None else f"{name}.sz", process_set)
-    announced = int(size)
-    data = torch.frombuffer(own.data, dtype=torch.uint8) if is_root else torch.empty(abs(announced), dtype=torch.uint8)
-    broadcast_(data, root_rank, None if name is None else f"{name}.t", process_set)
-    check(announced, _bytes_of(data) if announced < 0 else b"", root_rank, own.error)
-    return obj if is_root else cloudpickle.loads(_bytes_of(data))
-
-
-def allgather_object(obj: object, name: str | None = None) -> list[Any]:
-    """Gives every rank the objects of all ranks, in rank order, pickled on the way. All ranks must call it.
-
-    Raises:
-        pickle.PicklingError: a rank cannot pickle its object; on every rank.
-    """
-    own = pickled(obj)
-    sizes = allgather(torch.tensor([own.announced]), None if name is None else f"{name}.sz").tolist()
-    everything = allgather(torch.frombuffer(own.data, dtype=torch.uint8), None if name is None else f"{name}.t")
-    parts = everything.split([abs(size) for size in sizes])
-    return unpickled(sizes, map(_bytes_of, parts), range(len(parts)), own)

@@ -9,8 +9,9 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from hvd.elastic import source_rank, sync_root, sync_set
+from hvd.objects import broadcast_object
 from hvd.torch.elastic_sampler import ElasticSampler
-from hvd.torch.functions import broadcast_object, broadcast_optimizer_state, broadcast_parameters, materialise_state
+from hvd.torch.functions import broadcast_optimizer_state, broadcast_parameters, materialise_state
 from hvd.torch.sharded_checkpoint import has_dtensors, is_placed_alike
 
 

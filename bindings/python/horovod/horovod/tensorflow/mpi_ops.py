@@ -17,6 +17,7 @@ from horovod.common.basics import HorovodBasics as _HorovodBasics
 from horovod.common.refusals import averages_and_sums_only as _averages_and_sums_only
 from horovod.common.util import gpu_available as gpu_available
 from horovod.common.util import num_rank_is_power_2 as check_num_rank_power_of_2
+from hvd.reduce_op import resolve_op as handle_average_backwards_compatibility
 from hvd.tensorflow import (
     Adasum,
     Average,
@@ -59,7 +60,6 @@ from hvd.tensorflow import (
     start_timeline,
     stop_timeline,
 )
-from hvd.tensorflow.collectives import resolve_op as handle_average_backwards_compatibility
 
 __all__ = [
     "Adasum",
