@@ -2,7 +2,6 @@
 
 #include <linux/futex.h>
 #include <sched.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -26,12 +25,14 @@ timespec to_timespec(Duration duration) {
 }
 
 constexpr int kSpinsPerClockRead = 32;
-constexpr Duration kSpinPerLook = std::chrono::microseconds(50);  // for preemptions
+constexpr Duration kSpinPerYield = std::chrono::microseconds(50);
+constexpr Duration kBriefYield = std::chrono::microseconds(500);  // of a peer's part in a small collective, at most
 
-long preemptions_of_thread() {
-  rusage usage{};
-  getrusage(RUSAGE_THREAD, &usage);
-  return usage.ru_nivcsw;
+// False if other threads use this CPU for longer.
+bool yields_briefly() {
+  const TimePoint started = Clock::now();
+  sched_yield();
+  return Clock::now() - started < kBriefYield;
 }
 
 }  // namespace
@@ -119,35 +120,19 @@ std::uint32_t AdaptiveWait::spin(const Signal& signal, std::uint32_t old, Deadli
   return now;
 }
 
-// That another thread wants the CPU, or the deadline comes first, says nothing about the peer.
+// Between two looks at the clock it yields: a peer that waits for this CPU runs at once, and whether anybody else wants
+// it shows in the time that this takes.
 std::uint32_t AdaptiveWait::spin_while_idle(const Signal& signal, std::uint32_t old, Deadline deadline) {
-  if (thread_ != std::this_thread::get_id()) {
-    thread_ = std::this_thread::get_id();
-    rate_ = {};
-  }
   const TimePoint started = Clock::now();
-  const long before = preemptions_of_thread();
-  if (rate_.high(started, before)) return old;
-  const Deadline end = started + policy_.idle_spin;
-  for (;;) {
-    const TimePoint looked = Clock::now();
-    if (looked >= deadline || preemptions_of_thread() != before) return old;
-    if (looked >= end) break;
-    const std::uint32_t now = signal.spin(old, {.spin = std::min(kSpinPerLook, deadline - looked)});
-    if (now == old) continue;
-    idle_credit_.spun(true);
+  for (TimePoint looked = started; looked < deadline; looked = Clock::now()) {
+    std::uint32_t now = signal.spin(old, {.spin = std::min(kSpinPerYield, deadline - looked)});
+    const bool is_idle = now != old || yields_briefly();
+    now = signal.value.load(std::memory_order_acquire);
+    if (now == old && is_idle && looked - started < policy_.idle_spin) continue;
+    idle_credit_.spun(now != old && is_idle);
     return now;
   }
-  idle_credit_.spun(false);
   return old;
-}
-
-bool PreemptionRate::high(TimePoint now, long preemptions) {
-  if (since_ != TimePoint{} && now - since_ < kWindow) return high_;
-  if (since_ != TimePoint{}) high_ = (preemptions - before_) * kWindow > kByKernelThreads * (now - since_);
-  since_ = now;
-  before_ = preemptions;
-  return high_;
 }
 
 }  // namespace hvd

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <thread>
 
 #include "core/base/abort_flag.h"
 #include "core/base/clock.h"
@@ -23,7 +22,7 @@ namespace hvd {
 struct WaitPolicy {
   Duration spin{0};       // busy wait before anything else
   int yields = 0;         // sched_yield calls after that
-  Duration idle_spin{0};  // busy wait after the yields, until the thread is preempted; only by AdaptiveWait
+  Duration idle_spin{0};  // busy wait after the yields, until another thread wants the CPU; only by AdaptiveWait
 };
 
 // If there are more ranks than CPUs.
@@ -33,12 +32,12 @@ inline constexpr WaitPolicy kOversubscribedPolicy{.spin = Duration{0}, .yields =
 inline WaitPolicy wait_policy_for(int ranks_on_host, int cpus) {
   return ranks_on_host > cpus ? kOversubscribedPolicy : WaitPolicy{.spin = 20us};
 }
-// The same for a thread that has nothing else to do: it goes on spinning for up to `idle_spin` while its CPU would
-// otherwise be idle. An idle virtual CPU halts, and waking it takes tens of microseconds, or milliseconds if the
-// hypervisor has given its physical CPU to another machine.
-inline WaitPolicy idle_wait_policy_for(int ranks_on_host, int cpus, Duration idle_spin) {
+// The same for a caller, which has nothing else to do: it goes on spinning while its CPU would otherwise be idle. An
+// idle virtual CPU halts, and waking it takes tens of microseconds, or milliseconds if the hypervisor has given its
+// physical CPU to another machine.
+inline WaitPolicy caller_wait_policy_for(int ranks_on_host, int cpus) {
   WaitPolicy policy = wait_policy_for(ranks_on_host, cpus);
-  if (ranks_on_host <= cpus) policy.idle_spin = idle_spin;
+  if (ranks_on_host <= cpus) policy.idle_spin = 20ms;
   return policy;
 }
 // The same for messages from another host, which take longer than a cache line. A sleep lengthens a wait of 200 us by
@@ -59,22 +58,6 @@ class SpinCredit {
   static constexpr unsigned kProbe = 16;  // then one wait in so many tries again
   int credit_ = kFull;
   unsigned skipped_ = 0;
-};
-
-// Whether other threads compete for a thread's CPU, by how often it is preempted. Steal time does not count: no thread
-// of this machine could have used it. Pure.
-class PreemptionRate {
- public:
-  // `preemptions` of the thread until `now`. The answer is that of the last whole window.
-  bool high(TimePoint now, long preemptions);
-
- private:
-  static constexpr Duration kWindow = std::chrono::milliseconds(100);
-  static constexpr long kByKernelThreads = 5;  // in a window, at most
-
-  TimePoint since_{};
-  long before_ = 0;
-  bool high_ = false;
 };
 
 // Who may sleep on a word: any process that maps it, or only threads of this process, which is faster in the kernel.
@@ -136,8 +119,6 @@ class AdaptiveWait {
 
   WaitPolicy policy_;
   SpinCredit credit_, idle_credit_;
-  PreemptionRate rate_;  // of this thread:
-  std::thread::id thread_;
 };
 
 // True if sequence number a is at or after b, across wrap-around.

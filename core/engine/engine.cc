@@ -16,9 +16,6 @@ namespace {
 // broke may itself be leaving because of another rank.
 constexpr Duration kVerdictTimeout = std::chrono::seconds(1);
 
-// How long a driving caller spins before it sleeps.
-constexpr Duration kCallerIdleSpin = std::chrono::milliseconds(2);
-
 EngineContext make_context(const EngineParts& parts, std::unique_ptr<Executor> executor) {
   const bool locks = can_lock(parts, *executor) && !tunes(parts);
   return {.parts = parts,
@@ -36,7 +33,7 @@ Engine::Engine(const EngineParts& parts, std::unique_ptr<Executor> executor)
     : context_(make_context(parts, std::move(executor))),
       schedule_(context_),
       negotiated_(context_, schedule_),
-      caller_wait_(idle_wait_policy_for(parts.topology.local_size, parts.topology.local_cpus, kCallerIdleSpin)),
+      caller_wait_(caller_wait_policy_for(parts.topology.local_size, parts.topology.local_cpus)),
       thread_wait_(wait_policy_for(parts.topology.local_size, parts.topology.local_cpus)) {
   thread_ = start_thread(kEngineThread, [this] { run_thread(); });
 }

@@ -15,11 +15,6 @@ namespace {
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kAlignment = 4096;
 
-// How long a caller spins: for ranks that have not arrived, which may be computing; and for ranks inside the
-// collective, which may be moving megabytes.
-constexpr Duration kArrivalIdleSpin = std::chrono::milliseconds(2);
-constexpr Duration kProgressIdleSpin = std::chrono::milliseconds(20);
-
 std::size_t round_up(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 constexpr std::size_t kSharedBytes = kAlignment;
@@ -73,10 +68,9 @@ WindowWait::WindowWait(const WindowMemory& memory, const AbortFlag* abort, Descr
     : memory_(memory), abort_(abort), describe_(std::move(describe)) {}
 
 void WindowWait::set_cpus(int cpus) {
-  const AdaptiveWait brief(wait_policy_for(memory_.ranks, cpus));
+  const AdaptiveWait brief(wait_policy_for(memory_.ranks, cpus)), long_one(caller_wait_policy_for(memory_.ranks, cpus));
   engine_waits_ = {.arrival = brief, .progress = brief};
-  caller_waits_ = {.arrival = AdaptiveWait(idle_wait_policy_for(memory_.ranks, cpus, kArrivalIdleSpin)),
-                   .progress = AdaptiveWait(idle_wait_policy_for(memory_.ranks, cpus, kProgressIdleSpin))};
+  caller_waits_ = {.arrival = long_one, .progress = long_one};
 }
 
 void WindowWait::set_late_callback(Duration timeout, std::function<bool()> late) {

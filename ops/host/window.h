@@ -124,7 +124,7 @@ struct WindowOptions {
 
 // How a rank waits for the others: it spins, then sleeps, until the deadline of the collective or the AbortFlag ends
 // the wait. The engine's thread spins for a moment, so that it does not take the CPU from the program's threads; a
-// caller, which has nothing else to do, spins for milliseconds unless it is preempted.
+// caller, which has nothing else to do, spins for milliseconds unless another thread wants the CPU.
 class WindowWait {
  public:
   using Milestone = WindowMemory::Milestone;

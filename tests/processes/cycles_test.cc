@@ -1,6 +1,5 @@
 // init and shutdown a thousand times in a pair of processes: no descriptor, thread, memory or mapping is left behind,
 // and it does not get slower.
-#include <dirent.h>
 #include <malloc.h>
 #include <unistd.h>
 
@@ -13,31 +12,13 @@
 
 #include "tests/support/catch.h"
 #include "tests/support/fork_ranks.h"
+#include "tests/support/process_entries.h"
 #include "tests/support/run_ranks.h"
 #include "tests/support/timeouts.h"
 
 namespace hvd::testing {
 
 namespace {
-
-int entries(const char* directory) {
-  int count = -2;  // "." and ".."
-  DIR* dir = opendir(directory);
-  while (readdir(dir) != nullptr) ++count;
-  closedir(dir);
-  return count;
-}
-
-// Once they are so many: the kernel lists a thread for a moment after it was joined.
-int count_threads(int expected) {
-  const Deadline deadline = deadline_after(10s);
-  int count = entries("/proc/self/task");
-  while (count != expected && Clock::now() < deadline) {
-    std::this_thread::sleep_for(1ms);
-    count = entries("/proc/self/task");
-  }
-  return count;
-}
 
 struct Footprint {
   int descriptors = 0, threads = 0;
@@ -52,7 +33,7 @@ Footprint footprint(int threads) {
   long total = 0, resident = 0;
   statm >> total >> resident;
   const long page_kib = sysconf(_SC_PAGESIZE) / 1024;
-  return {entries("/proc/self/fd"), count_threads(threads), mappings, total * page_kib, resident * page_kib};
+  return {count_descriptors(), count_threads(threads), mappings, total * page_kib, resident * page_kib};
 }
 
 // What has become more: an exit code. 0: nothing.

@@ -16,11 +16,6 @@ namespace hvd::python {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-// The longest delay before a waiting thread handles a signal such as Ctrl-C.
-constexpr std::int64_t kSliceUs = 100'000;
-
 struct Dropped {
   hvd_work* work;
   py::object owners;
@@ -238,12 +233,7 @@ std::unique_ptr<Work> Work::prepare(const OperationSpec& spec, py::handle inputs
 
 void Work::start() {
   refuse_in_forked_child();
-  hvd_status status = HVD_OK;
-  {
-    GilRelease released;
-    status = hvd_start(work_);
-  }
-  check(status);
+  check_released([this] { return hvd_start(work_); });
 }
 
 void Work::start_and_wait() {
@@ -296,31 +286,12 @@ void Work::wait_on_stream(Address stream) {
 bool Work::wait_in_slices(std::optional<double> timeout_seconds,
                           const std::function<hvd_status(std::int64_t)>& wait_for) {
   refuse_in_forked_child();
-  const auto start = Clock::now();
-  for (;;) {
-    std::int64_t slice_us = kSliceUs;
-    if (timeout_seconds) {
-      const std::chrono::duration<double> left =
-          std::chrono::duration<double>(*timeout_seconds) - (Clock::now() - start);
-      slice_us = static_cast<std::int64_t>(std::clamp(left.count() * 1e6, 0.0, static_cast<double>(kSliceUs)));
-    }
-    hvd_status status = HVD_OK;
-    {
-      GilRelease released;
-      status = wait_for(slice_us);
-    }
-    // HVD_TIMEOUT may be the operation's own result: a second call then returns it.
-    if (status == HVD_TIMEOUT && hvd_work_poll(work_) != 0) {
-      check(hvd_work_wait(work_, 0));
-      return true;
-    }
-    if (status != HVD_TIMEOUT) {
-      check(status);
-      return true;
-    }
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    if (timeout_seconds && slice_us == 0) return false;
-  }
+  return python::wait_in_slices(timeout_seconds, [&](std::int64_t timeout_us) -> std::optional<hvd_status> {
+    const hvd_status status = wait_for(timeout_us);
+    if (status != HVD_TIMEOUT) return status;
+    // It may be the operation's own result: a second call then returns it.
+    return hvd_work_poll(work_) != 0 ? std::optional(hvd_work_wait(work_, 0)) : std::nullopt;
+  });
 }
 
 py::capsule Work::output(std::size_t i, ElementName type, std::optional<int> dimensions) {

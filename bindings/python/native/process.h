@@ -4,6 +4,10 @@
 
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "hvd.h"
@@ -38,6 +42,40 @@ void check_released(const Call& call) {
     status = call();
   }
   check(status);
+}
+
+// The longest delay before a waiting thread handles a signal such as Ctrl-C.
+inline constexpr std::int64_t kSliceUs = 100'000;
+
+// Nothing if the status only says that the wait has lasted for as long as it may.
+inline std::optional<hvd_status> unless_timeout(hvd_status status) {
+  return status == HVD_TIMEOUT ? std::nullopt : std::optional(status);
+}
+
+// Calls wait_for(timeout_us), without the GIL, until it returns a status, which is checked; signals are handled in
+// between. False at the timeout, if any.
+template <typename WaitFor>
+bool wait_in_slices(std::optional<double> timeout_seconds, const WaitFor& wait_for) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  for (;;) {
+    std::int64_t slice_us = kSliceUs;
+    if (timeout_seconds) {
+      const double left = *timeout_seconds - std::chrono::duration<double>(Clock::now() - start).count();
+      slice_us = static_cast<std::int64_t>(std::clamp(left * 1e6, 0.0, static_cast<double>(kSliceUs)));
+    }
+    std::optional<hvd_status> status;
+    {
+      const GilRelease released;
+      status = wait_for(slice_us);
+    }
+    if (status) {
+      check(*status);
+      return true;
+    }
+    if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();
+    if (timeout_seconds && slice_us == 0) return false;
+  }
 }
 
 // Called once, when the module is loaded: detects fork() from then on.

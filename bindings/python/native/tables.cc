@@ -17,33 +17,6 @@ namespace hvd::python {
 
 namespace {
 
-constexpr std::int64_t kTableSliceUs = 100'000;  // until signals are looked at
-
-// Calls wait_for(timeout_us) until it returns another status than HVD_TIMEOUT; false at the timeout.
-template <typename WaitFor>
-bool wait_in_parts(std::optional<double> timeout_seconds, const WaitFor& wait_for) {
-  const auto start = std::chrono::steady_clock::now();
-  for (;;) {
-    std::int64_t slice_us = kTableSliceUs;
-    if (timeout_seconds) {
-      const double left =
-          *timeout_seconds - std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      slice_us = static_cast<std::int64_t>(std::clamp(left * 1e6, 0.0, static_cast<double>(kTableSliceUs)));
-    }
-    hvd_status status = HVD_OK;
-    {
-      GilRelease released;
-      status = wait_for(slice_us);
-    }
-    if (status != HVD_TIMEOUT) {
-      check(status);
-      return true;
-    }
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-    if (timeout_seconds && slice_us == 0) return false;
-  }
-}
-
 // Calls that Python has dropped while they were in progress, with what keeps their memory.
 struct DroppedCall {
   std::shared_ptr<ParameterServers> servers;
@@ -201,10 +174,10 @@ std::pair<std::uint32_t, std::uint32_t> ParameterServers::clocks() const {
 
 bool ParameterServers::flush(std::optional<double> timeout_seconds) {
   const Use ps(*this);
-  const auto wait = [&](std::int64_t timeout_us) { return hvd_ps_flush(ps, timeout_us); };
-  if (!wait_in_parts(timeout_seconds, wait)) return false;
+  const auto wait = [&](std::int64_t timeout_us) { return unless_timeout(hvd_ps_flush(ps, timeout_us)); };
+  if (!wait_in_slices(timeout_seconds, wait)) return false;
   release_finished_calls();
-  wait_in_parts(0.0, wait);  // raises the error of a call that was dropped in progress, which nobody knew of before
+  wait_in_slices(0.0, wait);  // raises the error of a call that was dropped in progress, which nobody knew of before
   return true;
 }
 
@@ -248,7 +221,7 @@ void ParameterServers::close() {
   try_to([this] { flush(std::nullopt); });
   try_to([this] {
     const Use ps(*this);
-    wait_in_parts(std::nullopt, [&](std::int64_t timeout_us) { return hvd_ps_leave(ps, timeout_us); });
+    wait_in_slices(std::nullopt, [&](std::int64_t timeout_us) { return unless_timeout(hvd_ps_leave(ps, timeout_us)); });
   });
   hvd_ps* const ps = std::exchange(ps_, nullptr);
   while (users_ > 0) {
@@ -285,10 +258,10 @@ bool TableWork::poll() {
 
 bool TableWork::wait(std::optional<double> timeout_seconds) {
   require_open();
-  return wait_in_parts(timeout_seconds, [this](std::int64_t timeout_us) {
+  return wait_in_slices(timeout_seconds, [this](std::int64_t timeout_us) {
     const hvd_status status = hvd_ps_work_wait(work_, timeout_us);
     is_done_ = status != HVD_TIMEOUT && hvd_ps_work_poll(work_) != 0;  // the job may have failed, and the call goes on
-    return status;
+    return unless_timeout(status);
   });
 }
 

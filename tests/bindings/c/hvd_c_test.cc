@@ -8,7 +8,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <future>
 #include <iterator>
 #include <mutex>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "tests/support/catch.h"
+#include "tests/support/process_entries.h"
 #include "tests/support/sanitized.h"
 
 namespace {
@@ -415,14 +415,10 @@ TEST_CASE("callbacks that ask for the runtime while another thread shuts it down
 }
 
 TEST_CASE("nothing is left after a shutdown, although another thread that still runs has called") {
-  const auto entries = [](const char* folder) {
-    const std::filesystem::directory_iterator all(folder);
-    return std::distance(begin(all), end(all));
-  };
   std::mutex turn;
   std::unique_lock<std::mutex> hold(turn);
   std::vector<std::thread> callers;
-  std::ptrdiff_t threads = 0, descriptors = 0;  // ThreadSanitizer has a thread of its own, once there is another one
+  int descriptors = 0;
   for (int i = 0; i < 10; ++i) {
     const Job job;
     std::promise<hvd_status> called;
@@ -434,12 +430,10 @@ TEST_CASE("nothing is left after a shutdown, although another thread that still 
     });
     CHECK(called.get_future().get() == HVD_OK);
     CHECK(hvd_shutdown() == HVD_OK);
-    if (i == 0) {
-      descriptors = entries("/proc/self/fd");
-      threads = entries("/proc/self/task");
-    }
-    CHECK(entries("/proc/self/fd") == descriptors);
-    CHECK(entries("/proc/self/task") == threads + i);
+    if (i == 0) descriptors = hvd::testing::count_descriptors();
+    CHECK(hvd::testing::count_descriptors() == descriptors);
+    const int expected = 2 + i + hvd::testing::kSanitizerThreads;
+    CHECK(hvd::testing::count_threads(expected) == expected);
   }
   hold.unlock();
   for (std::thread& caller : callers) caller.join();
