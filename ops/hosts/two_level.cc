@@ -229,7 +229,7 @@ class TwoLevelWords final : public WordExchange {
   // Exchanges words inside the host; returns them by local rank.
   std::vector<Word> tell_host(Word word, const Tag& tag) {
     std::vector<Word> words;
-    // Also on other hosts: that takes longer than it pays to spin.
+    // These waits include other hosts, for which spinning for milliseconds does not pay.
     context_->window.enter(Entry::asking, static_cast<std::uint32_t>(tag.sequence), Waiter::engine_thread);
     for (const std::byte told : exchange_host_words(*context_, static_cast<std::byte>(word))) {
       words.push_back(told == std::byte{} ? Word::asks : Word::declines);
