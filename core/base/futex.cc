@@ -125,9 +125,9 @@ std::uint32_t AdaptiveWait::spin(const Signal& signal, std::uint32_t old, Deadli
 std::uint32_t AdaptiveWait::spin_while_idle(const Signal& signal, std::uint32_t old, Deadline deadline) {
   const TimePoint started = Clock::now();
   for (TimePoint looked = started; looked < deadline; looked = Clock::now()) {
-    std::uint32_t now = signal.spin(old, {.spin = std::min(kSpinPerYield, deadline - looked)});
-    const bool is_idle = now != old || yields_briefly();
-    now = signal.value.load(std::memory_order_acquire);
+    const WaitPolicy look{.spin = std::min(kSpinPerYield, deadline - looked)};
+    const bool is_idle = signal.spin(old, look) != old || yields_briefly();
+    const std::uint32_t now = signal.value.load(std::memory_order_acquire);
     if (now == old && is_idle && looked - started < policy_.idle_spin) continue;
     idle_credit_.spun(now != old && is_idle);
     return now;

@@ -27,6 +27,7 @@
 #include "parameters/server.h"
 #include "tests/support/captured_stderr.h"
 #include "tests/support/catch.h"
+#include "tests/support/process_entries.h"
 #include "tests/support/temporary_folder.h"
 
 namespace hvd {
@@ -342,12 +343,9 @@ TEST_CASE("connections that end in the middle of a frame, or never say anything,
     REQUIRE(fields == 2);
     return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   };
-  const auto descriptors = [] {
-    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
-  };
   AttackedServer server(shares_memory);
   CHECK(server.serves());
-  const auto before = descriptors();
+  const auto before = testing::count_descriptors();
   for (int round = 0; round < 100; ++round) {
     const auto pipe = server.connect_pipe();
     if (round % 2 == 0) put_hello(*pipe);
@@ -370,8 +368,8 @@ TEST_CASE("connections that end in the middle of a frame, or never say anything,
 #endif
   }
   const Deadline deadline = deadline_after(kLong);
-  while (descriptors() > before && Clock::now() < deadline) CHECK(server.serves());
-  CHECK(descriptors() <= before);
+  while (testing::count_descriptors() > before && Clock::now() < deadline) CHECK(server.serves());
+  CHECK(testing::count_descriptors() <= before);
 }
 
 TEST_CASE("a server that has no descriptor left for a connection serves those that it has") {

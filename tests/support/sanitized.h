@@ -9,11 +9,16 @@ namespace hvd::testing {
 #define HVD_SANITIZED 1
 #endif
 #if __has_feature(thread_sanitizer)
-#define HVD_SANITIZED 1
 #define HVD_THREAD_SANITIZER 1
 #endif
 #endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef __SANITIZE_ADDRESS__
+#define HVD_SANITIZED 1
+#endif
+#ifdef __SANITIZE_THREAD__
+#define HVD_THREAD_SANITIZER 1
+#endif
+#ifdef HVD_THREAD_SANITIZER
 #define HVD_SANITIZED 1
 #endif
 
@@ -23,7 +28,7 @@ inline constexpr bool kSanitized = true;
 inline constexpr bool kSanitized = false;
 #endif
 
-// Of its own, which it has once there is another one.
+// Threads of the sanitizer's own: ThreadSanitizer has one as soon as the program has a second one.
 #ifdef HVD_THREAD_SANITIZER
 inline constexpr int kSanitizerThreads = 1;
 #else

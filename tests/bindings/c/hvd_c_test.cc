@@ -9,7 +9,6 @@
 #include <chrono>
 #include <cstdint>
 #include <future>
-#include <iterator>
 #include <mutex>
 #include <string>
 #include <thread>
