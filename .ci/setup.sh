@@ -52,8 +52,9 @@ make_environment() {
   fi
 }
 
+# The packages of one group.
 install_python_packages() {
-  local wanted stamp=.venv/.hvd-packages
+  local groups=$1 wanted stamp=.venv/.hvd-packages
   touch "$stamp"
   mapfile -t wanted < <(listed .ci/python-packages.txt | grep -vxFf "$stamp")
   ((${#wanted[@]})) || return 0
@@ -103,14 +104,16 @@ horovod=bindings/python/horovod
 # What something is built from, as one number: unchanged since the last installation means nothing to do.
 fingerprint() { find "$@" -type f -not -path '*/__pycache__/*' -print0 | sort -z | xargs -0 sha256sum | sha256sum; }
 
-install_hvd() {
-  local stamp=.venv/.hvd-fingerprint log=build/python.log wheels=build/wheel now
+wheels=build/wheel
+
+build_wheel() {
+  local stamp=$wheels/.fingerprint log=build/python.log now
   now=$(fingerprint CMakeLists.txt pyproject.toml README.md LICENSE include core ops parameters bindings launcher simulation tools third_party \
     -not -path "$horovod/*")
-  [ "$(cat "$stamp" 2> /dev/null)" = "$now" ] && compgen -G "$wheels/hvd-*.whl" > /dev/null && return
-  say "building hvd and installing it into .venv (the whole output is in $log)"
-  mkdir -p build
-  rm -rf "$stamp" "$wheels"
+  [ "$(cat "$stamp" 2> /dev/null)" = "$now" ] && return
+  say "building hvd (the whole output is in $log)"
+  rm -rf "$wheels"
+  mkdir -p "$wheels"
   # With the tests' own options, so that ccache compiles what they have in common once.
   local options=()
   [[ " $groups " != *" check "* ]] || options=(--config-settings cmake.define.HVD_WARNINGS_AS_ERRORS=ON)
@@ -119,8 +122,16 @@ install_hvd() {
     tail -n 60 "$log" >&2
     die "building hvd failed; see $log"
   fi
-  pip_install --quiet --no-deps --force-reinstall "$wheels"/hvd-*.whl
   echo "$now" > "$stamp"
+}
+
+install_hvd() {
+  local stamp=.venv/.hvd-fingerprint
+  cmp -s "$stamp" "$wheels/.fingerprint" && return
+  say "installing hvd into .venv"
+  rm -f "$stamp"
+  pip_install --quiet --no-deps --force-reinstall "$wheels"/hvd-*.whl
+  cp "$wheels/.fingerprint" "$stamp"
 }
 
 # The name horovod for hvd, a distribution of its own.
@@ -135,8 +146,18 @@ install_hvd_horovod() {
 
 install_debian_packages
 make_environment
-install_python_packages
+install_python_packages build
+# Compiling uses all CPUs, and pip, which waits for the network and unpacks, less than one. As a process group of its own
+# (set -m) it ends with this script.
+set -m
+build_wheel &
+building=$!
+set +m
+trap 'kill -- "-$building" 2> /dev/null || true' EXIT
+[[ " $groups " != *" check "* ]] || install_python_packages check
 install_packages_apart
 install_mxnet
+wait "$building" || die "hvd was not built"
+trap - EXIT
 install_hvd
 install_hvd_horovod

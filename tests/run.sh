@@ -6,6 +6,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
+# pytest compiles each test file once and not in each of its processes, whatever this container sets.
+unset PYTHONDONTWRITEBYTECODE
 echo "==> setting up"
 if ! .ci/setup.sh build check; then
   printf 'the set-up failed, nothing was tested\n0 passed, 1 failed, 0 skipped\n'

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 import hvd.torch as hvd
 
-EPOCHS = 40
+EPOCHS = 30
 BATCH = 32  # images per process and step
 LEARNING_RATE = 0.005  # for one process
 WARMUP_EPOCHS = 3

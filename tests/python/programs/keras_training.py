@@ -27,6 +27,11 @@ RANK, SIZE = hvd.rank(), hvd.size()
 KERAS_3 = is_keras_3(keras.optimizers.Optimizer)
 BACKEND = keras.backend.backend()
 BATCH, BATCHES = 16, 4  # of all ranks together
+if BACKEND == "tensorflow":
+    import tensorflow as tf
+
+    # Rewriting a step's graph takes longer than its few executions.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 generator = np.random.default_rng(0)
 X = generator.normal(size=(BATCH * BATCHES, 8)).astype("float32")
@@ -693,8 +698,6 @@ def check_jit_compile() -> None:
     if BACKEND == "torch":
         compile_for_torch()
         return
-    import tensorflow as tf
-
     devices = tf.config.list_physical_devices
     if KERAS_3:
         tf.config.list_physical_devices = lambda *_: [types.SimpleNamespace(device_type="GPU")]
