@@ -44,6 +44,11 @@ def from_bytes(sent: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     return tf.bitcast(sent, dtype)
 
 
+def any_complex(tensors: Sequence[tf.Tensor]) -> bool:
+    """Whether there is one among them: all others are sent, and received, as they are."""
+    return any(tensor.dtype.is_complex for tensor in tensors)
+
+
 def to_send(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """What ops are given for these tensors; those that are not complex stay as they are."""
     return [_paired(tensor) if tensor.dtype.is_complex else tensor for tensor in tensors]
