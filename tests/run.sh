@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PWD/.venv/bin:$PATH"
-# pytest compiles each test file once and not in each of its processes, whatever this container sets.
+# pytest compiles each test file once and not in each of its processes, whatever the environment sets.
 unset PYTHONDONTWRITEBYTECODE
 echo "==> setting up"
 if ! .ci/setup.sh build check; then

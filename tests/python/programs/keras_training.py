@@ -166,8 +166,6 @@ def check_passes() -> None:
 
 
 def own_step(optimizer: Any, x: Any) -> None:
-    import tensorflow as tf
-
     optimizer.apply_gradients(optimizer._compute_gradients(lambda: (RANK + 1.0) * tf.reduce_sum(x), [x]))
 
 
@@ -176,8 +174,6 @@ def check_gradients_that_an_optimizer_computes() -> None:
         optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0))
         require_raises(NotImplementedError, "TensorFlow", lambda: optimizer._compute_gradients(None, []))
         return
-    import tensorflow as tf
-
     total = SIZE * (SIZE + 1) / 2
     for of in [keras.optimizers.SGD] + ([] if KERAS_3 else [keras.optimizers.legacy.SGD]):
         for op, each in ((hvd.Average, total / SIZE), (hvd.Sum, total)):
@@ -661,8 +657,6 @@ def check_embedding() -> None:
 def check_loop_of_ones_own() -> None:
     if BACKEND != "tensorflow":
         return
-    import tensorflow as tf
-
     for passes in (1, 2):
         model = make_model()
         optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01), backward_passes_per_step=passes)

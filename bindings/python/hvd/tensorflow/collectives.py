@@ -86,7 +86,7 @@ def run(collective: str, *inputs: Any, unforeseen: Any = None, **attributes: Any
         refuse_in_xla(f"hvd.{collective}")
     if collective in _UNPAIRED:
         op = getattr(ops, f"hvd_{collective}")
-    elif unforeseen is None or (not eager and in_loop()):
+    elif unforeseen is None or in_loop():
         op = getattr(ops, f"hvd_{collective}_ordered")
     else:
         op = getattr(ops, f"hvd_{collective}")
