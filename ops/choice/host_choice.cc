@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 namespace hvd {
 
@@ -18,6 +19,11 @@ const char* form_reason(HostForm form) {
   }
   return "";
 }
+
+// By FormTrials::Form.
+constexpr std::array kFormNames{"chunks", "reading", "streaming"};
+constexpr std::array kFormTexts{" in chunks", " by reading each other's memory",
+                                " in chunks with outputs that bypass the caches"};
 
 // The sizes from which the form may be another one, ascending, from 1 on.
 std::vector<std::size_t> form_limits(const HostShape& host) {
@@ -58,7 +64,7 @@ std::vector<TableLine> host_form_lines(const HostShape& host) {
   std::vector<TableLine> lines;
   add_lines(lines, host, Reach::chunks);
   if (host.arena) add_lines(lines, host, Reach::arena);
-  if (host.reading) add_lines(lines, host, Reach::memory);
+  if (host.reading && !host.oversubscribed) add_lines(lines, host, Reach::memory);
   return lines;
 }
 
@@ -75,31 +81,84 @@ std::size_t FormTrials::index_of(std::int64_t bytes) {
   return static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(bytes)));
 }
 
-FormTrials::Choice FormTrials::choose(std::int64_t bytes) {
-  Size& size = sizes_[index_of(bytes)];
-  if (size.calls >= 2 * kTrials) return {.form = size.chosen, .is_trial = false};
-  const int call = size.calls++;
-  return {.form = call % 2 == 0 ? Form::chunks : Form::reading, .is_trial = true, .is_last = size.calls == 2 * kTrials};
+// Returns the first form, `from` or later, that takes part in the round; kForms if there is none.
+std::size_t FormTrials::next_form(const Size& size, std::size_t from, Alternatives alternatives) {
+  std::size_t form = from;
+  for (; form < kForms; ++form) {
+    const bool waits = size.round == 0 && static_cast<Form>(form) == Form::streaming;
+    if (!size.dropped[form] && !waits && alternatives.has(static_cast<Form>(form))) break;
+  }
+  return form;
 }
 
-void FormTrials::take_back(std::int64_t bytes) { --sizes_[index_of(bytes)].calls; }
-
-void FormTrials::took(std::int64_t bytes, Form form, double seconds) {
-  Size& size = sizes_[index_of(bytes)];
-  if (size.calls <= 2) return;
-  double& best = size.best[static_cast<std::size_t>(form)];
-  best = std::min(best, seconds);
+FormTrials::Choice FormTrials::choose(std::int64_t bytes, Alternatives alternatives) const {
+  const Size& size = sizes_[index_of(bytes)];
+  if (size.round == kRounds) return {.form = alternatives.has(size.chosen) ? size.chosen : Form::chunks};
+  const std::size_t form = next_form(size, size.next, alternatives);
+  if (form == kForms) return {};
+  return {.form = static_cast<Form>(form),
+          .is_trial = true,
+          .ends_round = next_form(size, form + 1, alternatives) == kForms};
 }
 
-FormTrials::Costs FormTrials::costs(std::int64_t bytes) const { return sizes_[index_of(bytes)].best; }
+bool FormTrials::took(std::int64_t bytes, const Choice& choice, double seconds) {
+  Size& size = sizes_[index_of(bytes)];
+  const auto form = static_cast<std::size_t>(choice.form);
+  size.next = form + 1;
+  double& fastest = size.fastest[form];
+  if (size.round > 0) fastest = fastest > 0 ? std::min(fastest, seconds) : seconds;
+  if (choice.ends_round) end_round(size);
+  return size.round == kRounds;
+}
 
-std::string FormTrials::agree(const char* collective, std::int64_t bytes, const Costs& of_all_ranks) {
+void FormTrials::end_round(Size& size) {
+  size.next = 0;
+  if (size.round++ == 0) return;
+  const auto cost = [&](std::size_t form) {
+    if (size.fastest[form] == 0) return std::numeric_limits<double>::infinity();
+    // What reads outputs next does not find them in a cache.
+    return size.fastest[form] * (static_cast<Form>(form) == Form::streaming ? 1.1 : 1.0);
+  };
+  std::size_t best = 0;
+  for (std::size_t form = 1; form < kForms; ++form) best = cost(form) < cost(best) ? form : best;
+  size.chosen = static_cast<Form>(best);
+  for (std::size_t form = 0; form < kForms; ++form) {
+    size.dropped[form] = size.dropped[form] || cost(form) >= 2 * cost(best);
+  }
+  if (std::ranges::count(size.dropped, false) == 1) size.round = kRounds;
+}
+
+std::string FormTrials::decision_text(const char* collective, std::int64_t bytes) const {
   const std::size_t octave = index_of(bytes);
-  const bool reading = of_all_ranks[1] < of_all_ranks[0];
-  sizes_[octave].chosen = reading ? Form::reading : Form::chunks;
-  return std::string(collective) + " of " + range_text(std::size_t{1} << (octave - 1), std::size_t{1} << octave) +
-         " bytes in shared memory: " + (reading ? "reading" : "chunks") + ", since the ranks' times add up to " +
-         time_text(of_all_ranks[1]) + " by reading each other's memory, " + time_text(of_all_ranks[0]) + " in chunks";
+  const Size& size = sizes_[octave];
+  std::string text =
+      std::string(collective) + " of " + range_text(std::size_t{1} << (octave - 1), std::size_t{1} << octave) +
+      " bytes in shared memory: " + kFormNames[static_cast<std::size_t>(size.chosen)] + ", since it takes";
+  const char* separator = " ";
+  for (std::size_t form = 0; form < kForms; ++form) {
+    if (size.fastest[form] == 0) continue;
+    text += separator + time_text(size.fastest[form]) + kFormTexts[form];
+    separator = ", ";
+  }
+  return text;
+}
+
+FormTrials::Alternatives streaming_alternative(const HostShape& host, std::int64_t bytes) {
+  return {.streaming = host.streaming && bytes >= kStreamingBytes};
+}
+
+FormTrials::Alternatives allreduce_alternatives(const HostShape& host, std::int64_t bytes) {
+  FormTrials::Alternatives alternatives = streaming_alternative(host, bytes);
+  // Where ranks outnumber CPUs, slices belong to nobody (ops/host/window.h), so that nobody knows whom to read.
+  alternatives.reading = host.reading && !host.oversubscribed && reach_matters(bytes);
+  return alternatives;
+}
+
+FormTrials::Alternatives move_alternatives(const HostShape& host, std::int64_t bytes) {
+  FormTrials::Alternatives alternatives = streaming_alternative(host, bytes);
+  alternatives.reading =
+      host.reading && bytes >= (host.oversubscribed ? kOversubscribedReadingBytes : kMoveReadingBytes);
+  return alternatives;
 }
 
 CopyTrials::Way CopyTrials::better() const {

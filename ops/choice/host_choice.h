@@ -33,12 +33,20 @@ inline constexpr std::int64_t kReachBytes = 128 << 10;
 
 constexpr bool reach_matters(std::int64_t bytes) { return bytes >= kReachBytes; }
 
+// From these sizes on, a collective that only moves data may be faster if the ranks read each other's memory: it saves
+// one of two copies and costs a system call; with fewer CPUs than ranks, also the context switches of one more step.
+inline constexpr std::int64_t kMoveReadingBytes = 16 << 10;
+inline constexpr std::int64_t kOversubscribedReadingBytes = 1 << 20;
+// From this size on, outputs may be too large for a CPU's share of the last-level cache.
+inline constexpr std::int64_t kStreamingBytes = 8 << 20;
+
 // The properties of a host's ranks.
 struct HostShape {
   int ranks = 1;
   bool oversubscribed = false;                    // fewer CPUs than ranks
   bool arena = false;                             // there is an arena
   bool reading = false;                           // ranks can read each other's memory
+  bool streaming = false;                         // there are stores that bypass the caches
   std::span<const SizeRange<HostForm>> wanted{};  // by the user
 };
 
@@ -63,47 +71,66 @@ std::vector<TableLine> host_form_lines(const HostShape& host);
 // hosts, which are not used here.
 std::string host_form_text(const HostShape& host, bool others_wanted);
 
-// Chooses the faster of two forms of a collective for messages of a size, by trying both: through shared memory in
-// chunks, or by reading the other ranks' memory directly. On machines where memory is the bottleneck the second moves
-// fewer bytes; where the chunks stay in caches the first is faster.
+// Chooses the fastest form of a collective for messages of a size, by trying them: through shared memory in chunks;
+// that with outputs that bypass the caches; or by reading the other ranks' memory directly. Where memory is the
+// bottleneck, the last moves the fewest bytes, and streaming fewer than plain stores; where tensors stay in caches,
+// streaming takes up to three times as long.
 //
-// For each power of two the first calls alternate between the forms, then the ranks add up their costs and use the
-// cheaper form. Both produce the same bits. All ranks call in the same order and agree on the costs, so all of them
-// choose the same form.
+// For each power of two the calls go round the forms. After each round those that take twice as long as the fastest are
+// dropped; what is fastest after the last round is chosen. The first round, into cold memory, does not count, and
+// streaming is not in it: mostly it is a single slow call. All forms produce the same bits. All ranks call in the same
+// order with the same times, so all of them choose the same form.
 class FormTrials {
  public:
-  enum class Form { chunks, reading };
-  using Costs = std::array<double, 2>;  // seconds, by form
+  enum class Form { chunks, reading, streaming };
+  static constexpr std::size_t kForms = 3;
+  // What is possible besides chunks. Equal on all ranks.
+  struct Alternatives {
+    bool reading = false;
+    bool streaming = false;
+
+    bool any() const { return reading || streaming; }
+    bool has(Form form) const {
+      return form == Form::chunks || (form == Form::reading && reading) || (form == Form::streaming && streaming);
+    }
+  };
 
   struct Choice {
-    Form form;
-    bool is_trial;         // to be measured
-    bool is_last = false;  // afterwards the ranks must agree on costs()
+    Form form = Form::chunks;
+    bool is_trial = false;  // to be measured
+    bool ends_round = false;
   };
 
   // Returns the form of the next call of that many bytes.
-  Choice choose(std::int64_t bytes);
-  // Undoes choose() for a call that does not take place.
-  void take_back(std::int64_t bytes);
-  void took(std::int64_t bytes, Form form, double seconds);
-  // The costs on this rank.
-  Costs costs(std::int64_t bytes) const;
-  // Returns the decision for display.
-  std::string agree(const char* collective, std::int64_t bytes, const Costs& of_all_ranks);
+  Choice choose(std::int64_t bytes, Alternatives alternatives) const;
+  // `seconds`: from the first rank's begin to the last rank's end. Returns whether this decides for the size.
+  bool took(std::int64_t bytes, const Choice& choice, double seconds);
+  // The decision for display.
+  std::string decision_text(const char* collective, std::int64_t bytes) const;
 
  private:
-  static constexpr int kTrials = 4;  // per form, of which the first, into cold memory, is ignored
+  static constexpr int kRounds = 4;
 
   struct Size {
-    int calls = 0;
-    Costs best{std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
+    int round = 0;
+    std::size_t next = 0;  // the form whose turn it is in this round
+    std::array<bool, kForms> dropped{};
+    std::array<double, kForms> fastest{};  // seconds; 0 for what has not been measured
     Form chosen = Form::chunks;
   };
 
+  static void end_round(Size& size);
   static std::size_t index_of(std::int64_t bytes);
+  static std::size_t next_form(const Size& size, std::size_t from, Alternatives alternatives);
 
   std::array<Size, 64> sizes_{};
 };
+
+// What is worth trying for a collective of that many bytes, of all tensors together: for an allreduce, for one that
+// only moves data, and for one that has no reading form.
+FormTrials::Alternatives allreduce_alternatives(const HostShape& host, std::int64_t bytes);
+FormTrials::Alternatives move_alternatives(const HostShape& host, std::int64_t bytes);
+FormTrials::Alternatives streaming_alternative(const HostShape& host, std::int64_t bytes);
 
 // Chooses the faster of two ways to copy into memory that other CPUs have just read.
 //

@@ -18,7 +18,6 @@ void broadcast_in_chunks(HostContext& context, std::span<const Piece> pieces, DT
   const bool is_root = context.rank() == root;
   PieceCursor cursor(pieces);
   const std::int64_t chunk = elements_in(chunk_bytes, size);
-  const OutputScope scope(context, elements_of(pieces) * static_cast<std::int64_t>(size));
   for (std::int64_t left = context.ranks() == 1 ? 0 : elements_of(pieces); left > 0;) {
     const std::int64_t count = std::min(chunk, left);
     std::byte* slot = window.open_step();
@@ -38,7 +37,8 @@ void broadcast_from(HostContext& context, int root, std::span<const Piece> piece
   const std::size_t size = size_of(dtype);
   const bool is_root = context.rank() == root;
   const std::int64_t bytes = elements_of(pieces) * static_cast<std::int64_t>(size);
-  in_better_form(context, "broadcast", context.broadcast_trials, bytes, [&](FormTrials::Form form) {
+  const FormTrials::Alternatives alternatives = move_alternatives(context.shape(), bytes);
+  in_fastest_form(context, "broadcast", context.broadcast_trials, bytes, alternatives, [&](FormTrials::Form form) {
     std::vector<Move> moves;
     for (std::size_t p = 0; !is_root && p < pieces.size(); ++p) {
       moves.push_back({root, p, 0, pieces[p].output, pieces[p].elements});

@@ -90,8 +90,6 @@ void allgather_in_chunks(HostContext& context, const Parts& parts, DType dtype) 
   Positions positions(parts);
   auto& [cursors, totals] = positions;
   const std::int64_t steps = steps_for(positions.largest(), chunk);
-  const OutputScope scope(
-      context, std::accumulate(totals.begin(), totals.end(), std::int64_t{0}) * static_cast<std::int64_t>(size));
   PieceCursor local_outputs(parts[self]);
   for (std::int64_t step = 0; step < steps; ++step) {
     const std::int64_t count = count_in_step(totals[self], step, chunk);
@@ -112,14 +110,12 @@ void allgather_in_chunks(HostContext& context, const Parts& parts, DType dtype) 
 void alltoall_in_chunks(HostContext& context, std::span<const void* const> to, std::span<void* const> from,
                         const HostCounts& counts, std::size_t size) {
   const std::size_t count = to.size(), self = static_cast<std::size_t>(context.rank());
-  std::int64_t received = 0, largest = 0;
+  std::int64_t largest = 0;
   for (std::size_t source = 0; source < count; ++source) {
-    received += counts[source][self];
     for (std::size_t peer = 0; peer < count; ++peer) {
       if (peer != source) largest = std::max(largest, counts[source][peer]);
     }
   }
-  const OutputScope scope(context, received * static_cast<std::int64_t>(size));
   const std::size_t block_bytes = context.window.chunk_bytes() / count / 64 * 64;
   const std::int64_t block = elements_in(block_bytes, size);
   for (std::int64_t step = 0; step < steps_for(largest, block); ++step) {
@@ -140,6 +136,30 @@ void alltoall_in_chunks(HostContext& context, std::span<const void* const> to, s
                    context.window.slot(static_cast<int>(peer)) + self * block_bytes,
                    static_cast<std::size_t>(count_in_step(counts[peer][self], step, block)) * size);
     }
+  }
+}
+
+// `joined`: this rank has no input for some piece.
+void reducescatter_in_chunks(HostContext& context, const Parts& parts, bool joined, const Reduction& reduction) {
+  const std::size_t size = size_of(reduction.dtype), self = static_cast<std::size_t>(context.rank());
+  const std::size_t block_bytes = context.window.chunk_bytes() / static_cast<std::size_t>(context.ranks()) / 64 * 64;
+  const std::int64_t block = elements_in(block_bytes, size);
+  Positions positions(parts);
+  auto& [cursors, totals] = positions;
+  PieceCursor results(parts[self]);
+  const std::int64_t steps = steps_for(positions.largest(), block);
+  for (std::int64_t step = 0; step < steps; ++step) {
+    std::byte* slot = context.window.open_step();
+    for (std::size_t destination = 0; destination < parts.size(); ++destination) {
+      // This rank's block stays empty: it is reduced from the input, unless there is none.
+      if (destination == self && !joined) continue;
+      pack(context, cursors[destination], count_in_step(totals[destination], step, block), reduction,
+           slot + destination * block_bytes);
+    }
+    context.window.publish();
+    context.window.await_all();
+    find_published(context, self * block_bytes);
+    reduce_from_sources(context, results, count_in_step(totals[self], step, block), reduction);
   }
 }
 
@@ -174,7 +194,8 @@ void host_allgather(HostContext& context, std::span<const Piece> pieces, const H
     }
   }
   context.window.begin("allgather");
-  in_better_form(context, "allgather", context.allgather_trials, bytes, [&](FormTrials::Form form) {
+  const FormTrials::Alternatives alternatives = move_alternatives(context.shape(), bytes);
+  in_fastest_form(context, "allgather", context.allgather_trials, bytes, alternatives, [&](FormTrials::Form form) {
     if (form != FormTrials::Form::reading || !move_by_reading(context, kept, moves, size)) {
       return allgather_in_chunks(context, parts, dtype);
     }
@@ -190,36 +211,20 @@ void host_reducescatter(HostContext& context, std::span<const Piece> pieces, con
   std::vector<Piece> own(pieces.begin(), pieces.end());
   const auto copies = set_aside(own, size);
 
-  const auto self = static_cast<std::size_t>(context.rank());
   // Only this rank's part needs outputs.
   const Parts parts =
       parts_of(counts, context.ranks(), [&](std::size_t p, std::size_t, std::int64_t first, std::int64_t count) {
         return Piece{.input = advance(own[p].input, first, size), .output = own[p].output, .elements = count};
       });
 
-  // This rank's block stays empty: it is reduced from the input, unless there is none.
   const bool joined =
       std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.input == nullptr; });
+  std::int64_t bytes = 0;  // of one rank's inputs
+  for (const auto& part : parts) bytes += elements_of(part) * static_cast<std::int64_t>(size);
   context.window.begin("reducescatter");
-  const std::size_t block_bytes = context.window.chunk_bytes() / static_cast<std::size_t>(context.ranks()) / 64 * 64;
-  const std::int64_t block = elements_in(block_bytes, size);
-  Positions positions(parts);
-  auto& [cursors, totals] = positions;
-  PieceCursor results(parts[self]);
-  const std::int64_t steps = steps_for(positions.largest(), block);
-  const OutputScope scope(context, totals[self] * static_cast<std::int64_t>(size));
-  for (std::int64_t step = 0; step < steps; ++step) {
-    std::byte* slot = context.window.open_step();
-    for (std::size_t destination = 0; destination < parts.size(); ++destination) {
-      if (destination == self && !joined) continue;
-      pack(context, cursors[destination], count_in_step(totals[destination], step, block), reduction,
-           slot + destination * block_bytes);
-    }
-    context.window.publish();
-    context.window.await_all();
-    find_published(context, self * block_bytes);
-    reduce_from_sources(context, results, count_in_step(totals[self], step, block), reduction);
-  }
+  in_fastest_form(context, "reducescatter", context.reducescatter_trials, bytes,
+                  streaming_alternative(context.shape(), bytes),
+                  [&](FormTrials::Form) { reducescatter_in_chunks(context, parts, joined, reduction); });
 }
 
 void host_alltoall(HostContext& context, const Piece& piece, const HostCounts& counts, DType dtype) {
@@ -232,14 +237,15 @@ void host_alltoall(HostContext& context, const Piece& piece, const HostCounts& c
   std::vector<const void*> to(count);  // data for each rank
   std::vector<void*> from(count);      // destinations of the data from each rank
   std::vector<Move> moves;
-  std::int64_t sent = 0, received = 0, all = 0;
+  std::int64_t sent = 0, received = 0, bytes = 0;
   for (std::size_t peer = 0; peer < count; ++peer) {
     to[peer] = advance(own[0].input, sent, size);
     from[peer] = advance(piece.output, received, size);
     sent += counts[self][peer];
     received += counts[peer][self];
-    all = std::accumulate(counts[peer].begin(), counts[peer].end(), all);
+    bytes += std::accumulate(counts[peer].begin(), counts[peer].end(), std::int64_t{0});
   }
+  bytes *= static_cast<std::int64_t>(size);
   for (std::size_t distance = 1; distance < count; ++distance) {  // each rank starts with a different source
     const std::size_t peer = (self + distance) % count;
     const std::vector<std::int64_t>& row = counts[peer];
@@ -251,11 +257,11 @@ void host_alltoall(HostContext& context, const Piece& piece, const HostCounts& c
   own[0].elements = sent;
 
   context.window.begin("alltoall");
-  in_better_form(context, "alltoall", context.alltoall_trials, all * static_cast<std::int64_t>(size),
-                 [&](FormTrials::Form form) {
-                   if (form == FormTrials::Form::reading && move_by_reading(context, own, moves, size)) return;
-                   alltoall_in_chunks(context, to, from, counts, size);
-                 });
+  const FormTrials::Alternatives alternatives = move_alternatives(context.shape(), bytes);
+  in_fastest_form(context, "alltoall", context.alltoall_trials, bytes, alternatives, [&](FormTrials::Form form) {
+    if (form == FormTrials::Form::reading && move_by_reading(context, own, moves, size)) return;
+    alltoall_in_chunks(context, to, from, counts, size);
+  });
 }
 
 }  // namespace hvd

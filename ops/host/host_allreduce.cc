@@ -68,18 +68,17 @@ void host_allreduce(HostContext& context, std::span<const Piece> pieces, const R
   const HostForm form = choose_host_form(context.shape(), bytes);
   if (form == HostForm::note) return note_allreduce(context, pieces, reduction, total);
   if (form == HostForm::by_last && total <= chunk) return by_last_allreduce(context, pieces, reduction, total);
-  const OutputScope scope(context, bytes);
   const auto* const wanted = find_range<HostForm>(context.wanted, static_cast<std::size_t>(bytes));
-  if (!reach_matters(bytes) || (wanted != nullptr && wanted->algorithm == form)) {
-    return allreduce_in_chunks(context, {PieceCursor(pieces), total, chunk}, pieces, reduction, total);
+  FormTrials::Alternatives alternatives = allreduce_alternatives(context.shape(), bytes);
+  if (wanted != nullptr && wanted->algorithm == HostForm::reading && alternatives.reading) {
+    return allreduce_by_reach(context, pieces, reduction, total, FormTrials::Form::reading);
   }
-  if (wanted != nullptr) {
-    const bool reading = wanted->algorithm == HostForm::reading && context.reads;
-    return allreduce_by_reach(context, pieces, reduction, total,
-                              reading ? FormTrials::Form::reading : FormTrials::Form::chunks);
-  }
-  in_better_form(context, "allreduce", context.allreduce_trials, bytes,
-                 [&](FormTrials::Form trial) { allreduce_by_reach(context, pieces, reduction, total, trial); });
+  if (wanted != nullptr) alternatives.reading = false;
+  const bool in_chunks = !reach_matters(bytes) || (wanted != nullptr && wanted->algorithm == form);
+  in_fastest_form(context, "allreduce", context.allreduce_trials, bytes, alternatives, [&](FormTrials::Form trial) {
+    if (!in_chunks) return allreduce_by_reach(context, pieces, reduction, total, trial);
+    allreduce_in_chunks(context, {PieceCursor(pieces), total, chunk}, pieces, reduction, total);
+  });
 }
 
 void reduce_to_leader(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction) {

@@ -60,8 +60,7 @@ HostContext::HostContext(std::span<std::byte> region, TensorArena* shared_arena,
       arena(shared_arena),
       describe(describe_rank),
       sources(static_cast<std::size_t>(ranks)) {
-  // With fewer CPUs than ranks, measured times depend more on scheduling than on the form.
-  if (ranks == 1 || window.oversubscribed()) return;
+  if (ranks == 1) return;
   const std::byte readable{peers.meet(exchange_notes(*this, peers.introduction()))};
   const std::vector<std::byte> answers = exchange_notes(*this, readable);
   reads = std::count(answers.begin(), answers.end(), std::byte{true}) == ranks;
@@ -69,8 +68,6 @@ HostContext::HostContext(std::span<std::byte> region, TensorArena* shared_arena,
 
 namespace {
 
-// Larger outputs leave a CPU's share of the last-level cache before they are read again.
-constexpr std::int64_t kStreamedOutputBytes = 8 << 20;
 // Shorter pieces are mostly unaligned ends.
 constexpr std::size_t kStreamedPieceBytes = 1 << 10;
 
@@ -130,8 +127,8 @@ SliceBounds slice_bounds(std::int64_t count, int slice, int slices, std::size_t 
   return {std::min(count, lines * slice / slices * line), std::min(count, lines * (slice + 1) / slices * line)};
 }
 
-OutputScope::OutputScope(HostContext& context, std::int64_t bytes) : context_(context) {
-  context.streams_outputs = kCanStream && bytes >= kStreamedOutputBytes;
+OutputScope::OutputScope(HostContext& context, FormTrials::Form form) : context_(context) {
+  context.streams_outputs = form == FormTrials::Form::streaming;
 }
 
 OutputScope::~OutputScope() {
@@ -293,13 +290,17 @@ void rendezvous(HostContext& context) {
   context.window.await_all();
 }
 
-void agree_on_form(HostContext& context, const char* collective, FormTrials& trials, std::int64_t bytes) {
-  FormTrials::Costs sum{};
-  for (const FormTrials::Costs& costs : exchange_notes(context, trials.costs(bytes))) {
-    for (std::size_t form = 0; form < sum.size(); ++form) sum[form] += costs[form];
+double time_of_all_ranks(HostContext& context, TimePoint started) {
+  struct Times {
+    TimePoint started, ended;
+  };
+  const std::vector<Times> times = exchange_notes(context, Times{.started = started, .ended = Clock::now()});
+  Times all = times.front();
+  for (const Times& rank : times) {
+    all.started = std::min(all.started, rank.started);
+    all.ended = std::max(all.ended, rank.ended);
   }
-  const std::string decision = trials.agree(collective, bytes, sum);
-  if (context.report) context.report(decision);
+  return seconds(all.ended - all.started);
 }
 
 }  // namespace hvd

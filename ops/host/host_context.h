@@ -81,6 +81,7 @@ struct HostContext {
             .oversubscribed = window.oversubscribed(),
             .arena = arena != nullptr,
             .reading = reads,
+            .streaming = kCanStream,
             .wanted = wanted};
   }
 
@@ -92,7 +93,7 @@ struct HostContext {
   // Set before the first collective: the user's forms, equal on all ranks; and what logs a decision, on one rank.
   std::vector<SizeRange<HostForm>> wanted;
   std::function<void(const std::string&)> report;
-  FormTrials allreduce_trials, allgather_trials, broadcast_trials, alltoall_trials;
+  FormTrials allreduce_trials, allgather_trials, broadcast_trials, alltoall_trials, reducescatter_trials;
   PublishingCopy publishing;                      // into this rank's slots
   PublishingCopy publishing_results;              // from scratch
   bool streams_outputs = false;                   // inside an OutputScope
@@ -178,10 +179,10 @@ void for_pieces(std::span<const Piece> pieces, const SliceBounds& slice, const V
   }
 }
 
-// In its scope, outputs of `bytes` in total bypass the caches if they are too large for them.
+// In its scope, outputs bypass the caches if the form is streaming.
 class OutputScope {
  public:
-  OutputScope(HostContext& context, std::int64_t bytes);
+  OutputScope(HostContext& context, FormTrials::Form form);
   ~OutputScope();
   OutputScope(const OutputScope&) = delete;
   OutputScope& operator=(const OutputScope&) = delete;
@@ -285,27 +286,23 @@ std::vector<Note> exchange_notes(HostContext& context, const Note& own) {
   return notes;
 }
 
-// Ends the trials of a size: the ranks add up their costs.
-void agree_on_form(HostContext& context, const char* collective, FormTrials& trials, std::int64_t bytes);
+// Returns the seconds from the first rank's `started` until now on the last rank. The ranks of a host have one clock.
+double time_of_all_ranks(HostContext& context, TimePoint started);
 
-// Calls run(form) with the form for that many bytes, and times it during trials. All ranks pass the same bytes. The
-// decision is reported under the name of the collective.
+// Calls run(form) with the form for that many bytes, and times it during trials. All ranks pass the same bytes and
+// alternatives. The decision is reported under the name of the collective.
 template <typename Run>
-void in_better_form(HostContext& context, const char* collective, FormTrials& trials, std::int64_t bytes,
-                    const Run& run) {
-  if (!context.reads || !reach_matters(bytes)) return run(FormTrials::Form::chunks);
-  const FormTrials::Choice choice = trials.choose(bytes);
+void in_fastest_form(HostContext& context, const char* collective, FormTrials& trials, std::int64_t bytes,
+                     FormTrials::Alternatives alternatives, const Run& run) {
+  if (!alternatives.any()) return run(FormTrials::Form::chunks);
+  const FormTrials::Choice choice = trials.choose(bytes, alternatives);
+  const OutputScope scope(context, choice.form);
   if (!choice.is_trial) return run(choice.form);
-  try {
-    rendezvous(context);  // so that the time of late ranks is not measured
-  } catch (const Declined&) {
-    trials.take_back(bytes);
-    throw;
-  }
+  rendezvous(context);  // so that the time of late ranks is not measured
   const TimePoint started = Clock::now();
   run(choice.form);
-  trials.took(bytes, choice.form, seconds(Clock::now() - started));
-  if (choice.is_last) agree_on_form(context, collective, trials, bytes);
+  const bool decides = trials.took(bytes, choice, time_of_all_ranks(context, started));
+  if (decides && context.report) context.report(trials.decision_text(collective, bytes));
 }
 
 }  // namespace hvd

@@ -1,7 +1,10 @@
 #include "ops/choice/host_choice.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "core/base/error.h"
 
@@ -12,17 +15,33 @@ using namespace hvd;
 namespace {
 
 using Form = FormTrials::Form;
+using Alternatives = FormTrials::Alternatives;
 
-// Calls of one size until the choice is made.
-Form choice_after(FormTrials& trials, std::int64_t bytes, const std::function<double(Form, int call)>& seconds) {
-  for (int call = 0;; ++call) {
-    const FormTrials::Choice choice = trials.choose(bytes);
-    if (!choice.is_trial) return choice.form;
-    trials.took(bytes, choice.form, seconds(choice.form, call));
-    if (choice.is_last) trials.agree("allreduce", bytes, trials.costs(bytes));
-    if (call > 100) throw Internal("endless trials");
+struct Trial {
+  Form form;
+  double seconds;
+};
+
+// Calls of one size until the choice is made. Returns the trials.
+std::vector<Trial> try_forms(FormTrials& trials, std::int64_t bytes, Alternatives alternatives,
+                             const std::function<double(Form, int call)>& seconds) {
+  std::vector<Trial> tried;
+  for (bool decided = false; !decided;) {
+    const FormTrials::Choice choice = trials.choose(bytes, alternatives);
+    if (!choice.is_trial) throw Internal("a call without a decision is no trial");
+    tried.push_back({choice.form, seconds(choice.form, static_cast<int>(tried.size()))});
+    decided = trials.took(bytes, choice, tried.back().seconds);
+    if (tried.size() > 100) throw Internal("endless trials");
   }
+  if (trials.choose(bytes, alternatives).is_trial) throw Internal("a trial after the decision");
+  return tried;
 }
+
+int count(const std::vector<Trial>& tried, Form form) {
+  return static_cast<int>(std::ranges::count(tried, form, &Trial::form));
+}
+
+constexpr Alternatives kReading{.reading = true}, kAll{.reading = true, .streaming = true};
 
 }  // namespace
 
@@ -100,43 +119,114 @@ TEST_CASE("a form that is not possible for the ranks' memory is not taken") {
   CHECK(choose_host_form(host, 1 << 20, Reach::memory) == HostForm::reading);
 }
 
-TEST_CASE("trials: the cheaper form is chosen, for each size by itself") {
+TEST_CASE("trials: the fastest form is chosen, for each size by itself") {
   FormTrials trials;
-  const auto reading_is = [](double cost) {
-    return [cost](Form form, int) { return form == Form::reading ? cost : 1.0; };
+  const auto chosen = [&](std::int64_t bytes, double reading, double streaming) {
+    try_forms(trials, bytes, kAll, [=](Form form, int) {
+      return form == Form::reading ? reading : form == Form::streaming ? streaming : 1.0;
+    });
+    return trials.choose(bytes, kAll).form;
   };
-  CHECK(choice_after(trials, 1 << 20, reading_is(0.5)) == Form::reading);
-  CHECK(choice_after(trials, 1 << 22, reading_is(2.0)) == Form::chunks);
-  CHECK(choice_after(trials, 1 << 24, reading_is(1.0)) == Form::chunks);
-  CHECK(trials.choose((1 << 20) + 5).form == Form::reading);  // the same power of two
-  CHECK(trials.choose(1 << 22).form == Form::chunks);
+  CHECK(chosen(1 << 20, 0.7, 1.5) == Form::reading);
+  CHECK(chosen(1 << 22, 2.5, 3.0) == Form::chunks);
+  CHECK(chosen(1 << 24, 1.0, 1.0) == Form::chunks);
+  CHECK(chosen(1 << 26, 1.0, 0.8) == Form::streaming);
+  CHECK(chosen(1 << 28, 1.0, 0.95) == Form::chunks);  // not worth it: what reads the outputs finds them in no cache
+  CHECK(trials.choose((1 << 20) + 5, kAll).form == Form::reading);  // the same power of two
+  CHECK(trials.choose(1 << 22, kAll).form == Form::chunks);
 }
 
-TEST_CASE("trials: the first call of each form does not count, and of the others the fastest") {
+TEST_CASE("trials: a form that is not possible for a call is not taken, whatever was chosen") {
+  FormTrials trials;
+  try_forms(trials, 1 << 20, kAll, [](Form form, int) { return form == Form::reading ? 0.7 : 1.0; });
+  CHECK(trials.choose(1 << 20, {.streaming = true}).form == Form::chunks);
+
+  FormTrials undecided;
+  const FormTrials::Choice first = undecided.choose(1 << 20, kReading);
+  CHECK(first.form == Form::chunks);
+  CHECK_FALSE(undecided.took(1 << 20, first, 1.0));
+  const FormTrials::Choice second = undecided.choose(1 << 20, {});  // it would be the turn of reading
+  CHECK(second.form == Form::chunks);
+  CHECK_FALSE(second.is_trial);
+}
+
+TEST_CASE("trials: the first round does not count, and of the others the fastest call of each form") {
   FormTrials trials;
   const auto seconds = [](Form form, int call) {
     if (call < 2) return form == Form::chunks ? 0.001 : 100.0;
-    return form == Form::chunks ? 2.0 : (call == 5 ? 1.0 : 50.0);
+    return form == Form::chunks ? 1.5 : (call == 5 ? 1.0 : 2.5);
   };
-  CHECK(choice_after(trials, 1 << 20, seconds) == Form::reading);
+  CHECK(try_forms(trials, 1 << 20, kReading, seconds).size() == 8);
+  CHECK(trials.choose(1 << 20, kReading).form == Form::reading);
 }
 
-TEST_CASE("trials: what counts is the cost of all ranks") {
+TEST_CASE("trials: what takes twice as long as the fastest is dropped after a round, and the last that is left is it") {
   FormTrials trials;
-  while (trials.choose(1 << 20).is_trial) {
-  }
-  trials.agree("allreduce", 1 << 20, {3.0, 2.5});
-  CHECK(trials.choose(1 << 20).form == Form::reading);
+  const auto tried = try_forms(trials, 1 << 24, kAll, [](Form form, int) {
+    return form == Form::streaming ? 2.6 : form == Form::reading ? 1.1 : 1.0;
+  });
+  CHECK(count(tried, Form::chunks) == 4);
+  CHECK(count(tried, Form::reading) == 4);
+  CHECK(count(tried, Form::streaming) == 1);
+
+  FormTrials clear;
+  const auto few =
+      try_forms(clear, 1 << 20, kReading, [](Form form, int) { return form == Form::reading ? 5.0 : 1.0; });
+  CHECK(few.size() == 4);
+  CHECK(clear.choose(1 << 20, kReading).form == Form::chunks);
 }
 
-TEST_CASE("trials: a decision names the collective, the sizes, the form and both costs") {
+TEST_CASE("trials: a call that is chosen and does not take place is chosen again") {
   FormTrials trials;
-  CHECK(trials.agree("allgather", 1 << 20, {3e-3, 2e-3}) ==
-        "allgather of 1m-2m bytes in shared memory: reading, since the ranks' times add up to 2.0 ms by reading each "
-        "other's memory, 3.0 ms in chunks");
-  CHECK(
-      trials.agree("allreduce", 200'000, {1e-3, 2e-3}).find("allreduce of 128k-256k bytes in shared memory: chunks") ==
-      0);
+  const FormTrials::Choice first = trials.choose(1 << 20, kReading);
+  trials.took(1 << 20, first, 1.0);
+  CHECK(trials.choose(1 << 20, kReading).form == Form::reading);
+  CHECK(trials.choose(1 << 20, kReading).form == Form::reading);
+}
+
+TEST_CASE("trials: a decision names the collective, the sizes, the form and the times of all that were tried") {
+  FormTrials trials;
+  try_forms(trials, 1 << 20, kReading, [](Form form, int) { return form == Form::reading ? 2e-3 : 3e-3; });
+  CHECK(trials.decision_text("allgather", 1 << 20) ==
+        "allgather of 1m-2m bytes in shared memory: reading, since it takes 3.0 ms in chunks, 2.0 ms by reading each "
+        "other's memory");
+  try_forms(trials, 200'000, {.streaming = true}, [](Form form, int) { return form == Form::streaming ? 2e-3 : 1e-3; });
+  CHECK(trials.decision_text("allreduce", 200'000) ==
+        "allreduce of 128k-256k bytes in shared memory: chunks, since it takes 1.0 ms in chunks, 2.0 ms in chunks with "
+        "outputs that bypass the caches");
+}
+
+TEST_CASE("what is tried follows from the collective, the size, and what the host can do") {
+  const HostShape host{.ranks = 2, .reading = true, .streaming = true};
+  const HostShape oversubscribed{.ranks = 4, .oversubscribed = true, .reading = true, .streaming = true};
+  const HostShape neither{.ranks = 2};
+  struct Case {
+    Alternatives (*alternatives)(const HostShape&, std::int64_t);
+    HostShape host;
+    std::int64_t bytes;
+    Alternatives expected;
+  };
+  const auto c = GENERATE_COPY(values<Case>({
+      {allreduce_alternatives, host, (128 << 10) - 1, {}},
+      {allreduce_alternatives, host, 128 << 10, kReading},
+      {allreduce_alternatives, host, 8 << 20, kAll},
+      {allreduce_alternatives, oversubscribed, 1 << 20, {}},
+      {allreduce_alternatives, oversubscribed, 8 << 20, {.streaming = true}},
+      {move_alternatives, host, (16 << 10) - 1, {}},
+      {move_alternatives, host, 16 << 10, kReading},
+      {move_alternatives, host, 8 << 20, kAll},
+      {move_alternatives, oversubscribed, (1 << 20) - 1, {}},
+      {move_alternatives, oversubscribed, 1 << 20, kReading},
+      {streaming_alternative, host, (8 << 20) - 1, {}},
+      {streaming_alternative, host, 8 << 20, {.streaming = true}},
+      {allreduce_alternatives, neither, 1 << 30, {}},
+      {move_alternatives, neither, 1 << 30, {}},
+      {streaming_alternative, neither, 1 << 30, {}},
+  }));
+  const Alternatives alternatives = c.alternatives(c.host, c.bytes);
+  CAPTURE(c.bytes, c.host.oversubscribed, alternatives.reading, alternatives.streaming);
+  CHECK(alternatives.reading == c.expected.reading);
+  CHECK(alternatives.streaming == c.expected.streaming);
 }
 
 TEST_CASE("copies: streaming stores are used where they take less than half the time, and both are tried") {

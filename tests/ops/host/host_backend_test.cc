@@ -259,6 +259,20 @@ TEST_CASE("host: movements of much data, while chunks and reading are tried and 
   });
 }
 
+TEST_CASE("host: outputs that bypass the caches hold the same bits") {
+  constexpr std::int64_t kElements = kStreamingBytes / 8 + 3;
+  on_both_kinds(2, [](Side& side) {
+    for (int call = 0; call < 5; ++call) {  // the fifth at the latest is streamed
+      const bool in_place = call % 2 == 0;
+      check_allreduce(side, {.dtype = DType::float64}, {kElements, 5}, in_place);
+      check_reducescatter(side, {.dtype = DType::float64}, {kElements}, in_place);
+      check_allgather(side, DType::float64, kElements / 2, in_place);
+      check_alltoall(side, DType::float64, kElements / 2, in_place);
+      check_broadcast(side, DType::float64, {kElements, 7}, 1, in_place);
+    }
+  });
+}
+
 TEST_CASE("host: a joined root has no memory to read, and stands for zeros") {
   on_host_ranks({.ranks_by_host = {3}}, [](HostRank& self) {
     for (int call = 0; call < 12; ++call) {
