@@ -58,14 +58,17 @@ class ScatterList {
   std::size_t skip_;
 };
 
+bool is_notice(const DataFrameHeader& header) { return header.magic == DataFrameHeader::kNoticeMagic; }
+
 void check_header(const DataFrameHeader& header, const PostedMessage& expected, const std::string& peer_name) {
-  if (header.magic != DataFrameHeader::kMagic) {
+  if (header.magic != DataFrameHeader::kMagic && !is_notice(header)) {
     throw Internal(peer_name + " sent bytes that are no message where (" +
                    describe_message(expected.tag, expected.size()) + ") was expected");
   }
   if (header.sender != static_cast<std::uint32_t>(expected.peer)) {
     throw Internal(peer_name + " says that it is rank " + std::to_string(header.sender));
   }
+  if (is_notice(header)) return;
   if (header.tag() != expected.tag || header.length != expected.size()) {
     throw Internal(describe_mismatch(expected, peer_name, header.tag(), header.length));
   }
@@ -75,21 +78,21 @@ void check_header(const DataFrameHeader& header, const PostedMessage& expected, 
 class MessageQueue {
  public:
   bool empty() const { return queue_.empty(); }
-  // The next message; the queue must not be empty.
+  // The next message; the queue must not be empty, nor begin with a notice.
   const PostedMessage& front() const { return *queue_.front().operation; }
   void clear() { queue_.clear(); }
-  // Bytes sent or received so far.
+  // Bytes sent or received so far, without the notices that were sent.
   std::uint64_t moved() const { return moved_; }
 
  protected:
   struct Entry {
     DataFrameHeader header;
-    PostedMessage* operation;
-    std::size_t size() const { return sizeof header + operation->size(); }
+    PostedMessage* operation;  // null for a notice
+    std::size_t size() const { return sizeof header + (operation != nullptr ? operation->size() : 0); }
   };
 
   void finish_front() {
-    queue_.front().operation->done = true;
+    if (PostedMessage* operation = queue_.front().operation) operation->done = true;
     queue_.pop_front();
   }
 
@@ -107,6 +110,15 @@ class SendQueue final : public MessageQueue {
                                  .sequence = operation.tag.sequence,
                                  .length = operation.size()};
     queue_.push_back({.header = header, .operation = &operation});
+  }
+
+  void push_notice(int this_rank) {
+    const DataFrameHeader header{.magic = DataFrameHeader::kNoticeMagic,
+                                 .sender = static_cast<std::uint32_t>(this_rank)};
+    queue_.push_back({.header = header, .operation = nullptr});
+  }
+  void drop_notices() {
+    while (!queue_.empty() && queue_.front().operation == nullptr) queue_.pop_front();
   }
 
   // Passes to the kernel what it accepts without blocking, several messages with one call, and marks completely sent
@@ -131,7 +143,7 @@ class SendQueue final : public MessageQueue {
     for (const Entry& message : queue_) {
       if (count + 2 > buffers.size()) break;
       append(std::as_bytes(std::span(&message.header, 1)));
-      append(message.operation->outgoing);
+      if (message.operation != nullptr) append(message.operation->outgoing);
     }
     return count;
   }
@@ -141,6 +153,7 @@ class SendQueue final : public MessageQueue {
     front_moved_ += bytes;
     while (!queue_.empty() && front_moved_ >= queue_.front().size()) {
       front_moved_ -= queue_.front().size();
+      if (queue_.front().operation == nullptr) moved_ -= queue_.front().size();
       finish_front();
     }
   }
@@ -178,10 +191,36 @@ class ReceiveQueue final : public MessageQueue {
       front_moved_ += taken;
       if (before < sizeof message.header && front_moved_ >= sizeof message.header) {
         check_header(message.header, *message.operation, peer_name);
+        if (is_notice(message.header)) {
+          bytes += front_moved_ - sizeof message.header;
+          move_up(bytes);
+          front_moved_ = 0;
+          continue;
+        }
       }
       if (front_moved_ < message.size()) return;
       finish_front();
       front_moved_ = 0;
+    }
+  }
+
+  // After a notice, which was read into the header of the front message: moves the `bytes` that followed it there.
+  void move_up(std::size_t bytes) {
+    std::vector<std::span<std::byte>> places;
+    for (Entry& message : queue_) {
+      places.push_back(std::as_writable_bytes(std::span(&message.header, 1)));
+      places.push_back(message.operation->incoming);
+    }
+    std::vector<std::byte> followed;
+    for (const std::span<std::byte> place : std::span(places).subspan(1)) {
+      const auto part = place.first(std::min(place.size(), bytes - followed.size()));
+      followed.insert(followed.end(), part.begin(), part.end());
+    }
+    auto from = followed.begin();
+    for (const std::span<std::byte> place : places) {
+      const auto count = std::min(place.size(), static_cast<std::size_t>(followed.end() - from));
+      std::copy_n(from, count, place.begin());
+      from += static_cast<std::ptrdiff_t>(count);
     }
   }
 };
@@ -332,7 +371,8 @@ class TcpTransport final : public Transport {
 
   void advance_sends(Connection& connection) {
     if (connection.sends.empty() || connection.sends.advance(connection.socket)) return;
-    throw PeerLost(describe_loss(connection.sends.front(), connection.peer_name));
+    connection.sends.drop_notices();  // a peer that has left after it had done its part needs none
+    if (!connection.sends.empty()) throw PeerLost(describe_loss(connection.sends.front(), connection.peer_name));
   }
 
   void advance_receives(Connection& connection) {
@@ -349,6 +389,8 @@ class TcpTransport final : public Transport {
     }
     progress();
     const Peer& peer = peer_of(operation.peer);
+    const TimePoint started = Clock::now();
+    bool notified = silence == Duration::zero();
     std::optional<std::uint64_t> moved;
     TimePoint moved_at{};
     while (!operation.done) {
@@ -360,10 +402,23 @@ class TcpTransport final : public Transport {
       }
       const bool silent = moved ? now >= moved_at + silence : true;
       if (now >= until && silent) return false;
+      if (!notified && now >= started + silence / 2) {
+        notified = true;
+        notify_peers();
+      }
       poll_active(std::min(now < until ? until : now + silence, now + kAbortPollInterval));
       progress();
     }
     return true;
+  }
+
+  void notify_peers() {
+    for (const auto& [rank, peer] : peers_) {
+      for (const auto& connection : peer->connections) {
+        connection->sends.push_notice(rank_);
+        activate(*connection);
+      }
+    }
   }
 
   // Polls for as long as the policy allows; returns whether the operation is complete. Reads only from the awaited

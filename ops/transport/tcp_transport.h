@@ -9,6 +9,10 @@
 // Fast networks take several connections to fill. Of K connections to a peer, message i to it is sent on number i mod
 // K, and message i from it is read from number i mod K: as each connection keeps the order, so do all together.
 //
+// A rank that has waited for half of the silence that it allows sends a notice, a header without a payload, to all its
+// peers. Theirs is over later than its own then: of ranks that wait for each other, the one at the end of the chain
+// gives up first, and names the rank that does not wait.
+//
 // size() is the number of ranks of the mesh. A connection without posted operations is not watched: a peer that left
 // after it had done its part is no error.
 #pragma once
@@ -25,9 +29,11 @@
 
 namespace hvd {
 
-// The header of each message: 32 bytes, little endian, followed by `length` bytes of payload.
+// The header of each message: 32 bytes, little endian, followed by `length` bytes of payload. Of a notice, which is no
+// message, only the sender counts.
 struct DataFrameHeader {
   static constexpr std::uint32_t kMagic = 0x64766802;
+  static constexpr std::uint32_t kNoticeMagic = 0x64766803;
 
   std::uint32_t magic = kMagic;
   std::uint32_t sender = 0;  // global rank
@@ -43,7 +49,7 @@ static_assert(sizeof(DataFrameHeader) == 32 && std::is_trivially_copyable_v<Data
 static_assert(std::endian::native == std::endian::little, "the wire format is little endian");
 
 // Returns when all connections are established. Throws as connect_mesh does. `abort` outlives the transport. `silence`:
-// a wait() continues beyond its deadline while the peer's bytes have moved within this time.
+// a wait() continues beyond its deadline while the peer's bytes, notices included, have moved within this time.
 std::unique_ptr<Transport> make_tcp_transport(const MeshSetup& setup, WaitPolicy policy, const AbortFlag& abort,
                                               Duration silence = {});
 

@@ -242,6 +242,105 @@ TEST_CASE("a wait goes on beyond its deadline while the peer's bytes move, if it
   CHECK(Clock::now() - silent_since >= kSilence);
 }
 
+TEST_CASE("notices before a message, and between messages, are no messages") {
+  DataFrameHeader second = kGood;
+  second.step = 3;
+  second.length = 9;
+  const auto notice = frame({.magic = DataFrameHeader::kNoticeMagic, .sender = 1}, "");
+  std::vector<std::byte> stream;
+  for (const auto& part : {notice, notice, frame(kGood, "abcd"), notice, frame(second, "123456789")}) {
+    stream.insert(stream.end(), part.begin(), part.end());
+  }
+  const std::size_t step = GENERATE(1, 7, 40, 1000);
+  CAPTURE(step);
+  Job job;
+  std::thread peer([&] {
+    auto sockets = connect_mesh(job.setup(1, {0, 1}, 10s));
+    for (std::size_t at = 0; at < stream.size(); at += step) {
+      const auto part = std::span(stream).subspan(at, std::min(step, stream.size() - at));
+      sockets.at(0).front().send_all(part, deadline_after(10s), "rank 0");
+    }
+  });
+  std::string received(4, '?'), more(9, '?');
+  const auto transport = make_tcp_transport(job.setup(0, {0, 1}, 10s), {}, job.abort);
+  const auto one = transport->post_receive(1, kTag, std::as_writable_bytes(std::span(received)));
+  Tag tag = kTag;
+  tag.step = 3;
+  const auto two = transport->post_receive(1, tag, std::as_writable_bytes(std::span(more)));
+  peer.join();  // all of it may be read with one call
+  transport->wait(one, deadline_after(10s));
+  transport->wait(two, deadline_after(10s));
+  CHECK(received == "abcd");
+  CHECK(more == "123456789");
+}
+
+TEST_CASE("of ranks that wait for each other the last one of the chain gives up first") {
+  constexpr Duration kSilence = 2s;
+  const std::vector<int> ranks{0, 1, 2};
+  Job job;
+  AbortFlag of_first;
+  std::promise<void> over;
+  std::shared_future<void> end = over.get_future().share();
+  std::thread silent([&] {
+    const auto sockets = connect_mesh(job.setup(1, ranks, 10s));
+    end.wait();
+  });
+  Status status_of_second;
+  std::thread second([&] {  // waits for rank 1, and begins later than rank 0
+    const auto transport = make_tcp_transport(job.setup(2, ranks, 10s), {}, job.abort, kSilence);
+    status_of_second = status_of([&] {
+      std::this_thread::sleep_for(kSilence / 4);
+      std::string data(4, '?');
+      const auto request = transport->post_receive(1, kTag, std::as_writable_bytes(std::span(data)));
+      transport->wait(request, deadline_after(10ms));
+    });
+    of_first.raise(status_of_second);
+    end.wait();
+  });
+  const Status status_of_first = status_of([&] {
+    const auto transport = make_tcp_transport(job.setup(0, ranks, 10s), {}, of_first, kSilence);
+    std::string data(4, '?');
+    const auto request = transport->post_receive(2, kTag, std::as_writable_bytes(std::span(data)));
+    transport->wait(request, deadline_after(10ms));
+  });
+  over.set_value();
+  silent.join();
+  second.join();
+  CHECK(status_of_second.code() == StatusCode::timeout);
+  CHECK(has(status_of_second.message(), "rank 1"));
+  CHECK(status_of_first.message() == status_of_second.message());
+}
+
+TEST_CASE("a notice to a peer that has left is no error") {
+  constexpr Duration kSilence = 400ms;
+  const std::vector<int> ranks{0, 1, 2};
+  Job job;
+  std::promise<void> over;
+  std::thread gone([&] { connect_mesh(job.setup(1, ranks, 10s)); });
+  std::thread late([&] {
+    auto sockets = connect_mesh(job.setup(2, ranks, 10s));
+    DataFrameHeader header = kGood;
+    header.sender = 2;
+    std::this_thread::sleep_for(kSilence * 3 / 4);
+    sockets.at(0).front().send_all(frame(header, "abcd"), deadline_after(10s), "rank 0");
+    over.get_future().wait();
+  });
+  std::string data(4, '?');
+  const Status status = status_of([&] {
+    const auto transport = make_tcp_transport(job.setup(0, ranks, 10s), {}, job.abort, kSilence);
+    gone.join();
+    for (int wait = 0; wait < 2; ++wait) {  // the first notice finds out that nobody is there, the second fails
+      const auto request = transport->post_receive(2, kTag, std::as_writable_bytes(std::span(data)));
+      transport->wait(request, deadline_after(1s));
+    }
+  });
+  over.set_value();
+  late.join();
+  CHECK(data == "abcd");
+  CHECK(status.code() == StatusCode::timeout);
+  CHECK(has(status.message(), "rank 2"));
+}
+
 TEST_CASE("a peer that does not keep to the protocol is an error and no more") {
   struct Case {
     const char* what;
