@@ -41,7 +41,7 @@ int count(const std::vector<Trial>& tried, Form form) {
   return static_cast<int>(std::ranges::count(tried, form, &Trial::form));
 }
 
-constexpr Alternatives kReading{.reading = true}, kAll{.reading = true, .streaming = true};
+constexpr Alternatives kOrReading{.reading = true}, kOrAny{.reading = true, .streaming = true};
 
 }  // namespace
 
@@ -122,27 +122,27 @@ TEST_CASE("a form that is not possible for the ranks' memory is not taken") {
 TEST_CASE("trials: the fastest form is chosen, for each size by itself") {
   FormTrials trials;
   const auto chosen = [&](std::int64_t bytes, double reading, double streaming) {
-    try_forms(trials, bytes, kAll, [=](Form form, int) {
+    try_forms(trials, bytes, kOrAny, [=](Form form, int) {
       return form == Form::reading ? reading : form == Form::streaming ? streaming : 1.0;
     });
-    return trials.choose(bytes, kAll).form;
+    return trials.choose(bytes, kOrAny).form;
   };
   CHECK(chosen(1 << 20, 0.7, 1.5) == Form::reading);
   CHECK(chosen(1 << 22, 2.5, 3.0) == Form::chunks);
   CHECK(chosen(1 << 24, 1.0, 1.0) == Form::chunks);
   CHECK(chosen(1 << 26, 1.0, 0.8) == Form::streaming);
   CHECK(chosen(1 << 28, 1.0, 0.95) == Form::chunks);  // not worth it: what reads the outputs finds them in no cache
-  CHECK(trials.choose((1 << 20) + 5, kAll).form == Form::reading);  // the same power of two
-  CHECK(trials.choose(1 << 22, kAll).form == Form::chunks);
+  CHECK(trials.choose((1 << 20) + 5, kOrAny).form == Form::reading);  // the same power of two
+  CHECK(trials.choose(1 << 22, kOrAny).form == Form::chunks);
 }
 
 TEST_CASE("trials: a form that is not possible for a call is not taken, whatever was chosen") {
   FormTrials trials;
-  try_forms(trials, 1 << 20, kAll, [](Form form, int) { return form == Form::reading ? 0.7 : 1.0; });
+  try_forms(trials, 1 << 20, kOrAny, [](Form form, int) { return form == Form::reading ? 0.7 : 1.0; });
   CHECK(trials.choose(1 << 20, {.streaming = true}).form == Form::chunks);
 
   FormTrials undecided;
-  const FormTrials::Choice first = undecided.choose(1 << 20, kReading);
+  const FormTrials::Choice first = undecided.choose(1 << 20, kOrReading);
   CHECK(first.form == Form::chunks);
   CHECK_FALSE(undecided.took(1 << 20, first, 1.0));
   const FormTrials::Choice second = undecided.choose(1 << 20, {});  // it would be the turn of reading
@@ -156,13 +156,13 @@ TEST_CASE("trials: the first round does not count, and of the others the fastest
     if (call < 2) return form == Form::chunks ? 0.001 : 100.0;
     return form == Form::chunks ? 1.5 : (call == 5 ? 1.0 : 2.5);
   };
-  CHECK(try_forms(trials, 1 << 20, kReading, seconds).size() == 8);
-  CHECK(trials.choose(1 << 20, kReading).form == Form::reading);
+  CHECK(try_forms(trials, 1 << 20, kOrReading, seconds).size() == 8);
+  CHECK(trials.choose(1 << 20, kOrReading).form == Form::reading);
 }
 
 TEST_CASE("trials: what takes twice as long as the fastest is dropped after a round, and the last that is left is it") {
   FormTrials trials;
-  const auto tried = try_forms(trials, 1 << 24, kAll, [](Form form, int) {
+  const auto tried = try_forms(trials, 1 << 24, kOrAny, [](Form form, int) {
     return form == Form::streaming ? 2.6 : form == Form::reading ? 1.1 : 1.0;
   });
   CHECK(count(tried, Form::chunks) == 4);
@@ -171,22 +171,22 @@ TEST_CASE("trials: what takes twice as long as the fastest is dropped after a ro
 
   FormTrials clear;
   const auto few =
-      try_forms(clear, 1 << 20, kReading, [](Form form, int) { return form == Form::reading ? 5.0 : 1.0; });
+      try_forms(clear, 1 << 20, kOrReading, [](Form form, int) { return form == Form::reading ? 5.0 : 1.0; });
   CHECK(few.size() == 4);
-  CHECK(clear.choose(1 << 20, kReading).form == Form::chunks);
+  CHECK(clear.choose(1 << 20, kOrReading).form == Form::chunks);
 }
 
 TEST_CASE("trials: a call that is chosen and does not take place is chosen again") {
   FormTrials trials;
-  const FormTrials::Choice first = trials.choose(1 << 20, kReading);
+  const FormTrials::Choice first = trials.choose(1 << 20, kOrReading);
   trials.took(1 << 20, first, 1.0);
-  CHECK(trials.choose(1 << 20, kReading).form == Form::reading);
-  CHECK(trials.choose(1 << 20, kReading).form == Form::reading);
+  CHECK(trials.choose(1 << 20, kOrReading).form == Form::reading);
+  CHECK(trials.choose(1 << 20, kOrReading).form == Form::reading);
 }
 
 TEST_CASE("trials: a decision names the collective, the sizes, the form and the times of all that were tried") {
   FormTrials trials;
-  try_forms(trials, 1 << 20, kReading, [](Form form, int) { return form == Form::reading ? 2e-3 : 3e-3; });
+  try_forms(trials, 1 << 20, kOrReading, [](Form form, int) { return form == Form::reading ? 2e-3 : 3e-3; });
   CHECK(trials.decision_text("allgather", 1 << 20) ==
         "allgather of 1m-2m bytes in shared memory: reading, since it takes 3.0 ms in chunks, 2.0 ms by reading each "
         "other's memory");
@@ -208,15 +208,15 @@ TEST_CASE("what is tried follows from the collective, the size, and what the hos
   };
   const auto c = GENERATE_COPY(values<Case>({
       {allreduce_alternatives, host, (128 << 10) - 1, {}},
-      {allreduce_alternatives, host, 128 << 10, kReading},
-      {allreduce_alternatives, host, 8 << 20, kAll},
+      {allreduce_alternatives, host, 128 << 10, kOrReading},
+      {allreduce_alternatives, host, 8 << 20, kOrAny},
       {allreduce_alternatives, oversubscribed, 1 << 20, {}},
       {allreduce_alternatives, oversubscribed, 8 << 20, {.streaming = true}},
       {move_alternatives, host, (16 << 10) - 1, {}},
-      {move_alternatives, host, 16 << 10, kReading},
-      {move_alternatives, host, 8 << 20, kAll},
+      {move_alternatives, host, 16 << 10, kOrReading},
+      {move_alternatives, host, 8 << 20, kOrAny},
       {move_alternatives, oversubscribed, (1 << 20) - 1, {}},
-      {move_alternatives, oversubscribed, 1 << 20, kReading},
+      {move_alternatives, oversubscribed, 1 << 20, kOrReading},
       {streaming_alternative, host, (8 << 20) - 1, {}},
       {streaming_alternative, host, 8 << 20, {.streaming = true}},
       {allreduce_alternatives, neither, 1 << 30, {}},
