@@ -15,7 +15,7 @@ const char* form_reason(HostForm form) {
     case HostForm::one_step: return "one barrier a chunk: everyone reduces everything";
     case HostForm::sliced: return "each rank reduces a slice for all: one more barrier a chunk, but fewer bytes read";
     case HostForm::resident: return "if all tensors lie in the arena: two passes over the data instead of five";
-    case HostForm::reading: return "if the first few of a size show that reading the others' memory is faster";
+    case HostForm::reading: return "if the first few of a size show that accessing the others' memory is faster";
   }
   return "";
 }
@@ -27,7 +27,12 @@ constexpr std::array kFormTexts{" in chunks", " by reading each other's memory",
 
 // The sizes from which the form may be another one, ascending, from 1 on.
 std::vector<std::size_t> form_limits(const HostShape& host) {
-  std::vector<std::size_t> limits{1, kHostNoteBytes + 1, kOneStepBytes + 1, kByLastBytes + 1, kReachBytes};
+  std::vector<std::size_t> limits{1,
+                                  kHostNoteBytes + 1,
+                                  kOneStepBytes + 1,
+                                  kByLastBytes + 1,
+                                  kReachBytes,
+                                  static_cast<std::size_t>(allreduce_reading_bytes(host))};
   for (const auto& range : host.wanted) {
     limits.push_back(std::max(range.from, std::size_t{1}));
     if (range.to != kNoLimit) limits.push_back(range.to);
@@ -64,7 +69,7 @@ std::vector<TableLine> host_form_lines(const HostShape& host) {
   std::vector<TableLine> lines;
   add_lines(lines, host, Reach::chunks);
   if (host.arena) add_lines(lines, host, Reach::arena);
-  if (host.reading && !host.oversubscribed) add_lines(lines, host, Reach::memory);
+  if (host.reading) add_lines(lines, host, Reach::memory);
   return lines;
 }
 
@@ -149,8 +154,7 @@ FormTrials::Alternatives streaming_alternative(const HostShape& host, std::int64
 
 FormTrials::Alternatives allreduce_alternatives(const HostShape& host, std::int64_t bytes) {
   FormTrials::Alternatives alternatives = streaming_alternative(host, bytes);
-  // Where ranks outnumber CPUs, slices belong to nobody (ops/host/window.h), so that nobody knows whom to read.
-  alternatives.reading = host.reading && !host.oversubscribed && reach_matters(bytes);
+  alternatives.reading = host.reading && bytes >= allreduce_reading_bytes(host);
   return alternatives;
 }
 

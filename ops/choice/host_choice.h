@@ -33,8 +33,8 @@ inline constexpr std::int64_t kReachBytes = 128 << 10;
 
 constexpr bool reach_matters(std::int64_t bytes) { return bytes >= kReachBytes; }
 
-// From these sizes on, a collective that only moves data may be faster if the ranks read each other's memory: it saves
-// one of two copies and costs a system call; with fewer CPUs than ranks, also the context switches of one more step.
+// From these sizes on, a collective may be faster if the ranks access each other's memory: what only moves data saves
+// one of two copies and costs a system call. With fewer CPUs than ranks, one more step costs context switches.
 inline constexpr std::int64_t kMoveReadingBytes = 16 << 10;
 inline constexpr std::int64_t kOversubscribedReadingBytes = 1 << 20;
 // From this size on, outputs may be too large for a CPU's share of the last-level cache.
@@ -50,6 +50,11 @@ struct HostShape {
   std::span<const SizeRange<HostForm>> wanted{};  // by the user
 };
 
+// The size from which ranks may access each other's memory in an allreduce.
+constexpr std::int64_t allreduce_reading_bytes(const HostShape& host) {
+  return host.oversubscribed ? kOversubscribedReadingBytes : kReachBytes;
+}
+
 // `bytes`: of all tensors together, more than 0, with at least two ranks. Where the form that the user wants is not
 // possible, because of the reach, the choice is as without the user. Inline, since the smallest allreduce takes less
 // than 100 ns.
@@ -59,7 +64,7 @@ inline HostForm choose_host_form(const HostShape& host, std::int64_t bytes, Reac
     if (range->algorithm == HostForm::one_step || range->algorithm == HostForm::sliced) return range->algorithm;
   }
   if (reach_matters(bytes) && reach == Reach::arena) return HostForm::resident;
-  if (reach_matters(bytes) && reach == Reach::memory) return HostForm::reading;
+  if (bytes >= allreduce_reading_bytes(host) && reach == Reach::memory) return HostForm::reading;
   if (host.oversubscribed && bytes <= kByLastBytes) return HostForm::by_last;
   if (host.ranks == 2 || (bytes <= kOneStepBytes && host.ranks <= kOneStepRanks)) return HostForm::one_step;
   return HostForm::sliced;

@@ -9,7 +9,7 @@
 //   allreduce, little, ranks > CPUs     one step: the last rank to publish reduces for all before it releases them.
 //   allreduce, 2 ranks or little data   one step a chunk: publish, every rank reduces everything.   S + nS read
 //   allreduce, all tensors in the arena each reduces a slice directly from and to all tensors.           S + S moved
-//   allreduce, where that is faster     read the others' memory directly.                       S + S (n-1)/n moved
+//   allreduce, where that is faster     read the others' tensors, write into them.              2S (n-1)/n + S/n read
 //   allreduce otherwise                 publish; each reduces a slice for all; gather the result.   S + S + S read
 //   reducescatter                       publish in one block for each rank; each reduces its own.   S + S read
 //   allgather, alltoall                 publish; copy what is for this rank.

@@ -33,23 +33,39 @@ void allreduce_in_chunks(HostContext& context, const Publication& publication, s
   }
 }
 
-void allreduce_by_reach(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
-                        std::int64_t total, FormTrials::Form form) {
-  const std::size_t size = size_of(reduction.dtype);
-  Publication publication{PieceCursor(pieces), total, elements_in(context.window.chunk_bytes(), size)};
-  const Publication from_start = publication;
-  if (!publish_places(context, pieces, size, form)) publish_next(context, publication, reduction);
+// After the first step, in which this rank has published the first chunk or, which leaves `publication` as it was at
+// the start, the places of its tensors.
+void allreduce_as_published(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
+                            std::int64_t total, Publication publication) {
+  const Publication from_start{PieceCursor(pieces), total, publication.chunk};
   context.window.await_all();
   const int resident = count_ranks(context, Published::residence);
   const int readable = count_ranks(context, Published::addresses);
   const Reach reach = resident == context.ranks()   ? Reach::arena
                       : readable == context.ranks() ? Reach::memory
                                                     : Reach::chunks;
-  const HostForm chosen = choose_host_form(context.shape(), total * static_cast<std::int64_t>(size), reach);
+  const std::int64_t bytes = total * static_cast<std::int64_t>(size_of(reduction.dtype));
+  const HostForm chosen = choose_host_form(context.shape(), bytes, reach);
   if (chosen == HostForm::resident) return resident_allreduce(context, pieces, reduction, total);
   if (chosen == HostForm::reading) return reading_allreduce(context, pieces, reduction, total);
   if (resident + readable > 0) publication = from_start;
   allreduce_in_chunks(context, publication, pieces, reduction, total);
+}
+
+void allreduce_by_reach(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
+                        std::int64_t total, FormTrials::Form form) {
+  const std::size_t size = size_of(reduction.dtype);
+  Publication publication{PieceCursor(pieces), total, elements_in(context.window.chunk_bytes(), size)};
+  const bool has_places = publish_places(context, pieces, size, form);
+  if (!has_places) publish_next(context, publication, reduction);
+  try {
+    allreduce_as_published(context, pieces, reduction, total, publication);
+  } catch (const Declined&) {
+    throw;  // before anybody has begun
+  } catch (...) {
+    if (has_places) withdraw_tensors(context);
+    throw;
+  }
 }
 
 }  // namespace

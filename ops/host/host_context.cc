@@ -1,5 +1,7 @@
 #include "ops/host/host_context.h"
 
+#include <thread>
+
 #if defined(__x86_64__)
 #include <emmintrin.h>
 #endif
@@ -282,6 +284,24 @@ bool move_by_reading(HostContext& context, std::span<const Piece> inputs, std::s
   }
   rendezvous(context);
   return true;
+}
+
+void write_to_peer(HostContext& context, int rank, std::uint64_t address, const void* source, std::size_t bytes) {
+  struct End {
+    Window& window;
+    ~End() { window.end_write(); }
+  } const end{context.window};
+  if (!context.window.begin_write(rank)) throw PeerLost(context.describe(rank) + " has given up the operation");
+  context.peers.write(rank, address, source, bytes, context.describe);
+}
+
+void withdraw_tensors(HostContext& context) {
+  context.window.withdraw();
+  const Deadline deadline = deadline_after(kWithdrawTime);
+  for (int rank = 0; rank < context.ranks(); ++rank) {
+    const auto may_write = [&] { return context.window.is_writing(rank) && context.peers.is_alive(rank); };
+    while (rank != context.rank() && may_write() && Clock::now() < deadline) std::this_thread::sleep_for(50us);
+  }
 }
 
 void rendezvous(HostContext& context) {

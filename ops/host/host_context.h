@@ -269,6 +269,14 @@ struct Move {
 bool move_by_reading(HostContext& context, std::span<const Piece> inputs, std::span<const Move> moves,
                      std::size_t element_size);
 
+// Writes into another rank's output. Throws PeerLost if that rank has failed.
+void write_to_peer(HostContext& context, int rank, std::uint64_t address, const void* source, std::size_t bytes);
+// After a failure in a collective in which others may write into this rank's tensors: returns when none of them does
+// any more, and none will, so that the tensors can go back to their owner. A rank that is stopped inside of a write is
+// waited for no longer than kWithdrawTime.
+inline constexpr Duration kWithdrawTime = 2s;
+void withdraw_tensors(HostContext& context);
+
 // A step without data.
 void rendezvous(HostContext& context);
 

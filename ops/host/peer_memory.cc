@@ -19,11 +19,29 @@ std::uint64_t random_word() {
   return getrandom(&word, sizeof word, GRND_NONBLOCK) == sizeof word ? word : 0;
 }
 
-// Returns the number of bytes read, or -1 and errno.
-ssize_t read_some(pid_t process, std::uint64_t address, void* destination, std::size_t bytes) {
-  const iovec here{.iov_base = destination, .iov_len = bytes};
+// process_vm_readv or process_vm_writev.
+using Access = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long);
+
+// Returns the number of bytes copied, or -1 and errno.
+ssize_t copy_some(Access access, pid_t process, std::uint64_t address, void* local, std::size_t bytes) {
+  const iovec here{.iov_base = local, .iov_len = bytes};
   const iovec there{.iov_base = std::bit_cast<void*>(address), .iov_len = bytes};
-  return process_vm_readv(process, &here, 1, &there, 1, 0);
+  return access(process, &here, 1, &there, 1, 0);
+}
+
+void copy(Access access, pid_t process, std::uint64_t address, void* local, std::size_t bytes,
+          const std::function<std::string()>& describe) {
+  auto* next = static_cast<std::byte*>(local);
+  while (bytes > 0) {
+    const ssize_t count = copy_some(access, process, address, next, bytes);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == ESRCH) throw PeerLost(describe() + " is gone");
+    if (count < 0 && errno == EFAULT) throw PeerLost(describe() + " no longer has the memory that it offered");
+    if (count <= 0) throw Internal("no access to the memory of " + describe() + ": " + error_text(errno));
+    next += count;
+    address += static_cast<std::uint64_t>(count);
+    bytes -= static_cast<std::size_t>(count);
+  }
 }
 
 }  // namespace
@@ -38,27 +56,31 @@ bool PeerMemory::meet(std::span<const Introduction> ranks) {
   bool all = true;
   for (const Introduction& rank : ranks) {
     std::uint64_t word = 0;
-    all = all && rank.word != 0 && read_some(rank.process, rank.address, &word, sizeof word) == sizeof word &&
-          word == rank.word;
-    processes_.push_back(rank.process);
+    const auto reaches = [&](Access access) {
+      return copy_some(access, rank.process, rank.address, &word, sizeof word) == sizeof word && word == rank.word;
+    };
+    all = all && rank.word != 0 && reaches(process_vm_readv) && reaches(process_vm_writev);
+    ranks_.push_back(rank);
   }
   return all;
 }
 
 void PeerMemory::read(int rank, std::uint64_t address, void* destination, std::size_t bytes,
                       const std::function<std::string(int)>& describe) const {
-  const pid_t process = processes_[static_cast<std::size_t>(rank)];
-  auto* next = static_cast<std::byte*>(destination);
-  while (bytes > 0) {
-    const ssize_t count = read_some(process, address, next, bytes);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == ESRCH) throw PeerLost(describe(rank) + " is gone");
-    if (count < 0 && errno == EFAULT) throw PeerLost(describe(rank) + " no longer has the memory that it offered");
-    if (count <= 0) throw Internal("cannot read the memory of " + describe(rank) + ": " + error_text(errno));
-    next += count;
-    address += static_cast<std::uint64_t>(count);
-    bytes -= static_cast<std::size_t>(count);
-  }
+  copy(process_vm_readv, ranks_[static_cast<std::size_t>(rank)].process, address, destination, bytes,
+       [&] { return describe(rank); });
+}
+
+void PeerMemory::write(int rank, std::uint64_t address, const void* source, std::size_t bytes,
+                       const std::function<std::string(int)>& describe) const {
+  copy(process_vm_writev, ranks_[static_cast<std::size_t>(rank)].process, address, const_cast<void*>(source), bytes,
+       [&] { return describe(rank); });
+}
+
+bool PeerMemory::is_alive(int rank) const {
+  const Introduction& peer = ranks_[static_cast<std::size_t>(rank)];
+  std::uint64_t word = 0;
+  return copy_some(process_vm_readv, peer.process, peer.address, &word, sizeof word) >= 0 || errno != ESRCH;
 }
 
 }  // namespace hvd

@@ -1,8 +1,9 @@
-// Reads the private memory of the host's other ranks (process_vm_readv(2)): one copy by the kernel instead of one into
-// shared memory and one out of it.
+// Reads and writes the private memory of the host's other ranks (process_vm_readv(2)): one copy by the kernel instead
+// of one into shared memory and one out of it.
 //
 // Not every system permits it (Yama's ptrace_scope, seccomp, other users, other PID namespaces), so the ranks test it
-// at start: each publishes the address of a word, and tries to read the words of all others. One thread at a time.
+// at start: each publishes the address of a word, and tries to read the words of all others and to write the same back.
+// One thread at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -30,7 +31,7 @@ class PeerMemory {
   PeerMemory& operator=(const PeerMemory&) = delete;
 
   Introduction introduction() const;
-  // Takes one introduction per rank of the host. Returns true if the memory of all of them can be read.
+  // Takes one introduction per rank of the host. Returns true if the memory of all of them is accessible.
   bool meet(std::span<const Introduction> ranks);
 
   // Copies from `address` in the rank's memory; any address is safe, since the kernel checks it. Throws, with the
@@ -38,10 +39,16 @@ class PeerMemory {
   // tensors, and the control plane will report why. Otherwise Internal.
   void read(int rank, std::uint64_t address, void* destination, std::size_t bytes,
             const std::function<std::string(int)>& describe) const;
+  // Copies to `address` in the rank's memory, as read() does from there. The caller sees to it that the memory is still
+  // meant for it (Window::begin_write).
+  void write(int rank, std::uint64_t address, const void* source, std::size_t bytes,
+             const std::function<std::string(int)>& describe) const;
+  // Whether the rank's process has not ended.
+  bool is_alive(int rank) const;
 
  private:
-  const std::uint64_t word_;
-  std::vector<pid_t> processes_;
+  std::uint64_t word_;
+  std::vector<Introduction> ranks_;
 };
 
 }  // namespace hvd

@@ -278,6 +278,16 @@ void Window::await_entry() {
   if (entry_ == Entry::asking) await_all();
 }
 
+// Either this rank sees that the other has withdrawn, or the other sees that this rank writes (Dekker).
+bool Window::begin_write(int rank) {
+  memory_.by_rank[memory_.rank].writing.store(1, std::memory_order_seq_cst);
+  return memory_.by_rank[rank].withdrawn.load(std::memory_order_seq_cst) == 0;
+}
+
+void Window::end_write() { memory_.by_rank[memory_.rank].writing.store(0, std::memory_order_release); }
+
+void Window::withdraw() { memory_.by_rank[memory_.rank].withdrawn.store(1, std::memory_order_seq_cst); }
+
 void Window::await(int rank) {
   wait_.await(memory_.by_rank[rank].published[step_ & 1], step_, Milestone::published, entry_ == Entry::asking);
 }

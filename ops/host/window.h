@@ -28,6 +28,9 @@
 // declines. If all ask (Entry::asking) and one declines, all ranks take the first step, detect that at its end
 // (await_all() throws Declined), and have done nothing else.
 //
+// A collective may let the ranks write into each other's own memory. A rank that fails in one takes its memory back
+// first (withdraw()): from then on nobody begins to write there, and it can see when nobody does any more.
+//
 // Used by one thread per rank. All waits end with Timeout at the deadline of the collective, or as the AbortFlag says.
 #pragma once
 
@@ -59,7 +62,7 @@ namespace hvd {
 // is constructed here. Processes that map the same memory must have the same kLayout: a change of Rank, of Shared or of
 // the order above increments it.
 struct WindowMemory {
-  static constexpr std::uint32_t kLayout = 1;
+  static constexpr std::uint32_t kLayout = 2;
   static constexpr std::size_t kCpuWords = CPU_SETSIZE / 64;
 
   // What a rank can wait for: another rank has published a step, or has finished its part of a reduction.
@@ -70,6 +73,8 @@ struct WindowMemory {
     std::array<Signal, 2> published;  // by the step's parity
     Signal reduced;
     alignas(128) std::array<std::atomic<std::uint64_t>, kCpuWords> cpus;  // the rank's affinity mask
+    alignas(128) std::atomic<std::uint32_t> writing;  // 1: this rank writes, or is about to, into the memory of others
+    alignas(128) std::atomic<std::uint32_t> withdrawn;  // 1: this rank's own memory is no longer to be written
   };
 
   // Used if ranks outnumber CPUs. The writer of all_published is the last rank to publish the step, the writer of
@@ -110,7 +115,7 @@ struct WindowMemory {
   std::byte* const results;
 };
 
-static_assert(sizeof(WindowMemory::Rank) == 4 * 128 && alignof(WindowMemory::Rank) == 128);
+static_assert(sizeof(WindowMemory::Rank) == 6 * 128 && alignof(WindowMemory::Rank) == 128);
 static_assert(sizeof(WindowMemory::Shared) == 6 * 128 && alignof(WindowMemory::Shared) == 128);
 static_assert(std::is_standard_layout_v<WindowMemory::Rank> && std::is_standard_layout_v<WindowMemory::Shared>);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
@@ -258,6 +263,14 @@ class Window {
   void await_entry();
   const std::byte* slot(int rank) const { return memory_.slot(rank, step_); }
   const std::byte* note(int rank) const;
+
+  // Before and after this rank writes into the memory of another one; it must end even if begin_write() returns false:
+  // the other rank has withdrawn its memory.
+  bool begin_write(int rank);
+  void end_write();
+  // This rank has failed: its memory is no longer to be written. Some may still be about it.
+  void withdraw();
+  bool is_writing(int rank) const { return memory_.by_rank[rank].writing.load(std::memory_order_seq_cst) != 0; }
 
   WindowReduction& reduction() { return reduction_; }
 

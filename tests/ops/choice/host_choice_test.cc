@@ -71,6 +71,8 @@ TEST_CASE("the form of an allreduce inside a host follows from its size") {
       {{.ranks = 16}, 1 << 30, Reach::arena, HostForm::resident},
       {{.ranks = 2}, 128 << 10, Reach::memory, HostForm::reading},
       {{.ranks = 16}, 1 << 30, Reach::memory, HostForm::reading},
+      {{.ranks = 4, .oversubscribed = true}, (1 << 20) - 1, Reach::memory, HostForm::sliced},
+      {{.ranks = 4, .oversubscribed = true}, 1 << 20, Reach::memory, HostForm::reading},
   }));
   CAPTURE(c.host.ranks, c.host.oversubscribed, c.bytes);
   CHECK(choose_host_form(c.host, c.bytes, c.reach) == c.form);
@@ -210,8 +212,8 @@ TEST_CASE("what is tried follows from the collective, the size, and what the hos
       {allreduce_alternatives, host, (128 << 10) - 1, {}},
       {allreduce_alternatives, host, 128 << 10, kOrReading},
       {allreduce_alternatives, host, 8 << 20, kOrAny},
-      {allreduce_alternatives, oversubscribed, 1 << 20, {}},
-      {allreduce_alternatives, oversubscribed, 8 << 20, {.streaming = true}},
+      {allreduce_alternatives, oversubscribed, (1 << 20) - 1, {}},
+      {allreduce_alternatives, oversubscribed, 1 << 20, kOrReading},
       {move_alternatives, host, (16 << 10) - 1, {}},
       {move_alternatives, host, 16 << 10, kOrReading},
       {move_alternatives, host, 8 << 20, kOrAny},

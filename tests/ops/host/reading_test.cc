@@ -1,9 +1,11 @@
-// Reading each other's memory: who can, what it gives, and when it is chosen.
+// Access to each other's memory: who has it, what it gives, when it is chosen, and when it ends.
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/base/error.h"
@@ -45,7 +47,7 @@ TEST_CASE("peer memory: ranks recognise each other by a word") {
   CHECK_FALSE(PeerMemory().meet(std::span(&other, 1)));
 }
 
-TEST_CASE("peer memory: what is there is read, what is not is an error that names the rank") {
+TEST_CASE("peer memory: what is there is accessed, what is not is an error that names the rank") {
   PeerMemory own;
   PeerMemory::Introduction ranks[] = {own.introduction(), own.introduction()};
   ranks[1].process = ended_process();
@@ -54,12 +56,20 @@ TEST_CASE("peer memory: what is there is read, what is not is an error that name
   std::string copy(text.size(), ' ');
   own.read(0, reinterpret_cast<std::uint64_t>(text.data()), copy.data(), copy.size(), describe);
   CHECK(copy == text);
+  copy.assign(text.size(), ' ');
+  own.write(0, reinterpret_cast<std::uint64_t>(copy.data()), text.data(), text.size(), describe);
+  CHECK(copy == text);
+  CHECK(own.is_alive(0));
+  CHECK_FALSE(own.is_alive(1));
   for (const std::uint64_t nothing : {std::uint64_t{8}, ~std::uint64_t{0} - 4}) {
     CHECK_THROWS_AS(own.read(0, nothing, copy.data(), copy.size(), describe), PeerLost);
     CHECK_THROWS_WITH(own.read(0, nothing, copy.data(), copy.size(), describe),
                       "rank 0 no longer has the memory that it offered");
   }
   CHECK_THROWS_WITH(own.read(1, 4096, copy.data(), copy.size(), describe), "rank 1 is gone");
+  CHECK_THROWS_WITH(own.write(0, 8, text.data(), text.size(), describe),
+                    "rank 0 no longer has the memory that it offered");
+  CHECK_THROWS_WITH(own.write(1, 4096, text.data(), text.size(), describe), "rank 1 is gone");
 }
 
 TEST_CASE("host: chunks and reading give the same bits, while they are tried and afterwards") {
@@ -87,6 +97,49 @@ TEST_CASE("host: chunks and reading give the same bits, while they are tried and
         }
       }
     }
+  });
+}
+
+TEST_CASE("host: nobody writes into the tensors of a rank that has failed") {
+  std::atomic<bool> is_writing{false}, is_withdrawing{false}, has_written{false};
+  on_host_ranks({.ranks_by_host = {2}}, [&](HostRank& self) {
+    Window& window = self.context->window;
+    if (self.rank == 1) {
+      while (!is_writing) std::this_thread::yield();
+      is_withdrawing = true;
+      withdraw_tensors(*self.context);
+      require(has_written, "a rank that has withdrawn its tensors goes on while another one writes");
+    } else {
+      require(window.begin_write(1), "rank 1 has not withdrawn anything");
+      is_writing = true;
+      while (!is_withdrawing) std::this_thread::yield();
+      std::this_thread::sleep_for(20ms);
+      has_written = true;
+      window.end_write();
+      while (window.begin_write(1)) window.end_write();
+      window.end_write();
+      const std::uint64_t word = 1;
+      std::uint64_t target = 0;
+      const auto address = reinterpret_cast<std::uint64_t>(&target);
+      bool refused = false;
+      try {
+        write_to_peer(*self.context, 1, address, &word, sizeof word);
+      } catch (const PeerLost&) {
+        refused = true;
+      }
+      require(refused && target == 0 && !window.is_writing(0), "a write into withdrawn memory");
+    }
+  });
+}
+
+TEST_CASE("host: a rank that is stopped while it writes is waited for, but not for ever", "[timed]") {
+  on_host_ranks({.ranks_by_host = {2}}, [&](HostRank& self) {
+    if (self.rank == 0) self.context->window.begin_write(1);
+    rendezvous(*self.context);
+    if (self.rank == 0) return;
+    const TimePoint before = Clock::now();
+    withdraw_tensors(*self.context);
+    require(Clock::now() - before >= kWithdrawTime, "it was not waited for");
   });
 }
 
