@@ -1,4 +1,4 @@
-"""Compression: arrays are sent in a smaller type, and restored on arrival."""
+"""The compressors of JAX's arrays (hvd.compression), and gradients that are sent compressed."""
 
 from __future__ import annotations
 
@@ -8,49 +8,34 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-
-class NoneCompressor:
-    """Sends arrays as they are."""
-
-    @staticmethod
-    def compress(array: jax.Array) -> tuple[jax.Array, Any]:
-        """The array to send, and whatever `decompress` needs to know."""
-        return array, None
-
-    @staticmethod
-    def decompress(array: jax.Array, context: Any) -> jax.Array:
-        """The array in its original type."""
-        return array
+from hvd.compression import CastCompressor, NoneCompressor
 
 
-class _CastCompressor(NoneCompressor):
-    dtype: Any
-
+class _CastCompressor(CastCompressor):
     @classmethod
-    def compress(cls, array: jax.Array) -> tuple[jax.Array, Any]:
-        if jnp.issubdtype(array.dtype, jnp.floating) and array.dtype.itemsize > jnp.dtype(cls.dtype).itemsize:
-            return array.astype(cls.dtype), array.dtype
-        return array, None
+    def is_cast(cls, tensor: jax.Array) -> bool:
+        wider = tensor.dtype.itemsize > jnp.dtype(cls.dtype).itemsize
+        return bool(jnp.issubdtype(tensor.dtype, jnp.floating)) and wider
 
     @staticmethod
-    def decompress(array: jax.Array, context: Any) -> jax.Array:
-        return array if context is None else array.astype(context)
+    def cast(tensor: jax.Array, dtype: Any) -> jax.Array:
+        return tensor.astype(dtype)
 
 
 class FP16Compressor(_CastCompressor):
-    """Sends floating-point arrays as float16."""
+    """Sends floating-point arrays as float16: 11 bits of precision, values up to 65504."""
 
     dtype = jnp.float16
 
 
 class BF16Compressor(_CastCompressor):
-    """Sends floating-point arrays as bfloat16."""
+    """Sends floating-point arrays as bfloat16: 8 bits of precision, the range of float32."""
 
     dtype = jnp.bfloat16
 
 
 class Compression:
-    """The compressors there are."""
+    """The compressors that come with hvd."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

@@ -1,4 +1,4 @@
-"""Compression: gradients are sent in a smaller type, and restored on arrival."""
+"""The compressors of MXNet's arrays (hvd.compression)."""
 
 from __future__ import annotations
 
@@ -6,50 +6,24 @@ from typing import Any
 
 import mxnet
 
+from hvd.compression import CastCompressor, Compressor, NoneCompressor
 
-class Compressor:
-    """Interface. A compressor of one's own needs these two functions, and no state."""
-
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        """The array to send, and whatever `decompress` needs to know."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        """The array in its original type."""
-        raise NotImplementedError
+__all__ = ["Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
-class NoneCompressor(Compressor):
-    """Sends arrays as they are."""
-
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        return tensor
-
-
-class FP16Compressor(Compressor):
+class FP16Compressor(CastCompressor):
     """Sends float32 and float64 as float16: 11 bits of precision, values up to 65504."""
 
-    @staticmethod
-    def compress(tensor: Any) -> tuple[Any, Any]:
-        name = getattr(tensor.dtype, "__name__", str(tensor.dtype))
-        if name not in ("float32", "float64"):
-            return tensor, None
-        with mxnet.autograd.pause():
-            return tensor.astype("float16"), tensor.dtype
+    dtype = "float16"
+
+    @classmethod
+    def is_cast(cls, tensor: Any) -> bool:
+        return getattr(tensor.dtype, "__name__", str(tensor.dtype)) in ("float32", "float64")
 
     @staticmethod
-    def decompress(tensor: Any, ctx: Any) -> Any:
-        if ctx is None:
-            return tensor
+    def cast(tensor: Any, dtype: Any) -> Any:
         with mxnet.autograd.pause():
-            return tensor.astype(ctx)
+            return tensor.astype(dtype)
 
 
 class Compression:

@@ -1,58 +1,32 @@
-"""Compression of tensors for the time of their travel: a smaller type going out, the original one coming back."""
+"""The compressors of TensorFlow's tensors (hvd.compression)."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
+from hvd.compression import CastCompressor, Compressor, NoneCompressor
 
-class Compressor:
-    """Interface. A compressor of one's own needs these two functions, and no state."""
-
-    @staticmethod
-    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        """The tensor to send, and whatever `decompress` needs to know."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
-        """The tensor in its original type."""
-        raise NotImplementedError
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
-class NoneCompressor(Compressor):
-    """Sends tensors as they are."""
-
-    @staticmethod
-    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
-        return tensor
-
-
-class _CastCompressor(Compressor):
-    dtype: tf.DType
-
+class _CastCompressor(CastCompressor):
     @classmethod
-    def compress(cls, tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        return (tf.cast(tensor, cls.dtype) if tensor.dtype.is_floating else tensor), tensor.dtype
+    def is_cast(cls, tensor: tf.Tensor) -> bool:
+        return tensor.dtype.is_floating
 
     @staticmethod
-    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
-        return tf.cast(tensor, ctx)
+    def cast(tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+        return tf.cast(tensor, dtype)
 
 
 class FP16Compressor(_CastCompressor):
-    """Sends floating point tensors as float16: 11 bits of precision, values up to 65504."""
+    """Sends floating-point tensors as float16: 11 bits of precision, values up to 65504."""
 
     dtype = tf.float16
 
 
 class BF16Compressor(_CastCompressor):
-    """Sends floating point tensors as bfloat16: 8 bits of precision, the range of float32."""
+    """Sends floating-point tensors as bfloat16: 8 bits of precision, the range of float32."""
 
     dtype = tf.bfloat16
 

@@ -1,58 +1,32 @@
-"""Compression of tensors for the time of their travel: a smaller type going out, the original one coming back."""
+"""The compressors of PyTorch's tensors (hvd.compression)."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
+from hvd.compression import CastCompressor, Compressor, NoneCompressor
 
-class Compressor:
-    """Interface. A compressor of one's own needs these two functions, and no state."""
-
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """The tensor to send, and whatever `decompress` needs to know."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, context: Any) -> torch.Tensor:
-        """The tensor in its original type."""
-        raise NotImplementedError
+__all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "NoneCompressor"]
 
 
-class NoneCompressor(Compressor):
-    """Sends tensors as they are."""
-
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, context: Any) -> torch.Tensor:
-        return tensor
-
-
-class _CastCompressor(Compressor):
-    dtype: torch.dtype
-
+class _CastCompressor(CastCompressor):
     @classmethod
-    def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        return (tensor.to(cls.dtype) if tensor.dtype.is_floating_point else tensor), tensor.dtype
+    def is_cast(cls, tensor: torch.Tensor) -> bool:
+        return tensor.dtype.is_floating_point
 
     @staticmethod
-    def decompress(tensor: torch.Tensor, context: Any) -> torch.Tensor:
-        return tensor.to(context)
+    def cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        return tensor.to(dtype)
 
 
 class FP16Compressor(_CastCompressor):
-    """Sends floating point tensors as float16: 11 bits of precision, values up to 65504."""
+    """Sends floating-point tensors as float16: 11 bits of precision, values up to 65504."""
 
     dtype = torch.float16
 
 
 class BF16Compressor(_CastCompressor):
-    """Sends floating point tensors as bfloat16: 8 bits of precision, the range of float32."""
+    """Sends floating-point tensors as bfloat16: 8 bits of precision, the range of float32."""
 
     dtype = torch.bfloat16
 
