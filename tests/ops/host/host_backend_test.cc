@@ -264,9 +264,10 @@ TEST_CASE("host: outputs that bypass the caches hold the same bits") {
   on_both_kinds(2, [](Side& side) {
     for (int call = 0; call < 5; ++call) {  // the fifth at the latest is streamed
       const bool in_place = call % 2 == 0;
+      check_allgather(side, DType::float64, kElements / 2, in_place);
+      if (kSanitized) continue;  // takes half a minute otherwise
       check_allreduce(side, {.dtype = DType::float64}, {kElements, 5}, in_place);
       check_reducescatter(side, {.dtype = DType::float64}, {kElements}, in_place);
-      check_allgather(side, DType::float64, kElements / 2, in_place);
       check_alltoall(side, DType::float64, kElements / 2, in_place);
       check_broadcast(side, DType::float64, {kElements, 7}, 1, in_place);
     }
