@@ -2,8 +2,8 @@
 //
 // allgather: every rank publishes its part chunk by chunk, and copies the parts of the others. reducescatter, alltoall:
 // a slot holds a block for each rank, so that all of them have data to reduce or to copy in every step. Each rank
-// starts with a different source. Where that is faster, allgather and alltoall read the others' memory directly
-// (Place).
+// starts with a different source. Where that is faster, the ranks of an allgather write into the others' outputs, and
+// those of an alltoall read the others' inputs (Place).
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -84,6 +84,28 @@ struct Positions {
   std::vector<std::int64_t> totals;
 };
 
+void write_parts(HostContext& context, std::span<const Piece> outputs, std::span<const Piece> part, std::size_t size) {
+  constexpr std::size_t kBlockBytes = 128 << 10;
+  const auto ranks = static_cast<std::size_t>(context.ranks()), self = static_cast<std::size_t>(context.rank());
+  const std::vector<Place> places = published_places(context, outputs.size());
+  const std::int64_t block = elements_in(kBlockBytes, size);
+  for (std::size_t p = 0; p < part.size(); ++p) {
+    const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(part[p].output) -
+                                                   static_cast<std::byte*>(outputs[p].output));
+    for (std::int64_t first = 0; first < part[p].elements; first += block) {
+      const std::int64_t count = std::min(block, part[p].elements - first);
+      const std::uint64_t at = offset + static_cast<std::uint64_t>(first) * size;
+      const void* const input = advance(part[p].input, first, size);
+      copy_elements(advance(part[p].output, first, size), input, count, size);
+      for (std::size_t distance = 1; distance < ranks; ++distance) {
+        const std::size_t peer = (self + distance) % ranks;
+        write_to_peer(context, static_cast<int>(peer), places[p * ranks + peer].output + at, input,
+                      static_cast<std::size_t>(count) * size);
+      }
+    }
+  }
+}
+
 void allgather_in_chunks(HostContext& context, const Parts& parts, DType dtype) {
   const std::size_t size = size_of(dtype), self = static_cast<std::size_t>(context.rank());
   const std::int64_t chunk = elements_in(context.window.chunk_bytes(), size);
@@ -105,6 +127,27 @@ void allgather_in_chunks(HostContext& context, const Parts& parts, DType dtype) 
       unpack(context, cursors[s], count_in_step(totals[s], step, chunk), size, context.window.slot(source));
     }
   }
+}
+
+// Each rank writes its part into all outputs, block by block: it reads a block from memory once, for all of them.
+// `outputs`: where the whole outputs begin; `part`: this rank's inputs and their places in its outputs. Returns false,
+// on all ranks, if some rank has tensors that others cannot access; nothing has been moved then.
+bool allgather_by_writing(HostContext& context, std::span<const Piece> outputs, std::span<const Piece> part,
+                          std::size_t size) {
+  bool accessible = true;
+  std::vector<Place> places;
+  for (std::size_t p = 0; p < outputs.size(); ++p) {
+    accessible = accessible && outputs[p].output != nullptr && (part[p].input != nullptr || part[p].elements == 0);
+    places.push_back({.input = 0, .output = reinterpret_cast<std::uint64_t>(outputs[p].output)});
+  }
+  bool done = false;
+  while_others_write(context, [&] {
+    if (!exchange_addresses(context, places, accessible)) return;
+    write_parts(context, outputs, part, size);
+    rendezvous(context);
+    done = true;
+  });
+  return done;
 }
 
 void alltoall_in_chunks(HostContext& context, std::span<const void* const> to, std::span<void* const> from,
@@ -184,22 +227,12 @@ void host_allgather(HostContext& context, std::span<const Piece> pieces, const H
   if (context.ranks() == 1) return keep_own(kept, size);
 
   std::int64_t bytes = 0;
-  std::vector<Move> moves;
-  for (int distance = 0; distance < context.ranks(); ++distance) {  // each rank starts with a different source
-    const int source = (context.rank() + distance) % context.ranks();
-    const auto& from = parts[static_cast<std::size_t>(source)];
-    bytes += elements_of(from) * static_cast<std::int64_t>(size);
-    for (std::size_t p = 0; distance > 0 && p < from.size(); ++p) {
-      moves.push_back({source, p, 0, from[p].output, from[p].elements});
-    }
-  }
+  for (const auto& part : parts) bytes += elements_of(part) * static_cast<std::int64_t>(size);
   context.window.begin("allgather");
   const FormTrials::Alternatives alternatives = move_alternatives(context.shape(), bytes);
   in_fastest_form(context, "allgather", context.allgather_trials, bytes, alternatives, [&](FormTrials::Form form) {
-    if (form != FormTrials::Form::reading || !move_by_reading(context, kept, moves, size)) {
-      return allgather_in_chunks(context, parts, dtype);
-    }
-    keep_own(kept, size);
+    if (form == FormTrials::Form::reading && allgather_by_writing(context, own, kept, size)) return;
+    allgather_in_chunks(context, parts, dtype);
   });
 }
 

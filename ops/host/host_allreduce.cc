@@ -58,14 +58,7 @@ void allreduce_by_reach(HostContext& context, std::span<const Piece> pieces, con
   Publication publication{PieceCursor(pieces), total, elements_in(context.window.chunk_bytes(), size)};
   const bool has_places = publish_places(context, pieces, size, form);
   if (!has_places) publish_next(context, publication, reduction);
-  try {
-    allreduce_as_published(context, pieces, reduction, total, publication);
-  } catch (const Declined&) {
-    throw;  // before anybody has begun
-  } catch (...) {
-    if (has_places) withdraw_tensors(context);
-    throw;
-  }
+  while_others_write(context, [&] { allreduce_as_published(context, pieces, reduction, total, publication); });
 }
 
 }  // namespace

@@ -262,19 +262,25 @@ std::vector<Place> published_places(const HostContext& context, std::size_t piec
   return places;
 }
 
-bool move_by_reading(HostContext& context, std::span<const Piece> inputs, std::span<const Move> moves,
-                     std::size_t element_size) {
+bool exchange_addresses(HostContext& context, std::span<const Place> places, bool accessible) {
+  accessible = accessible && places.size_bytes() <= context.window.chunk_bytes();
   std::byte* slot = context.window.open_step();
-  bool readable = inputs.size() * sizeof(Place) <= context.window.chunk_bytes();
-  for (const Piece& piece : inputs) readable = readable && (piece.input != nullptr || piece.elements == 0);
-  for (std::size_t p = 0; readable && p < inputs.size(); ++p) {
-    const Place place{.input = reinterpret_cast<std::uint64_t>(inputs[p].input), .output = 0};
-    std::memcpy(slot + p * sizeof(Place), &place, sizeof(Place));
-  }
-  *context.window.local_note() = static_cast<std::byte>(readable ? Published::addresses : Published::chunk);
+  if (accessible) copy_elements(slot, places.data(), static_cast<std::int64_t>(places.size()), sizeof(Place));
+  *context.window.local_note() = static_cast<std::byte>(accessible ? Published::addresses : Published::chunk);
   context.window.publish();
   context.window.await_all();
-  if (count_ranks(context, Published::addresses) < context.ranks()) return false;
+  return count_ranks(context, Published::addresses) == context.ranks();
+}
+
+bool move_by_reading(HostContext& context, std::span<const Piece> inputs, std::span<const Move> moves,
+                     std::size_t element_size) {
+  bool accessible = true;
+  std::vector<Place> places;
+  for (const Piece& piece : inputs) {
+    accessible = accessible && (piece.input != nullptr || piece.elements == 0);
+    places.push_back({.input = reinterpret_cast<std::uint64_t>(piece.input), .output = 0});
+  }
+  if (!exchange_addresses(context, places, accessible)) return false;
 
   for (const Move& move : moves) {
     if (move.output == nullptr || move.elements == 0) continue;

@@ -246,6 +246,9 @@ int count_ranks(const HostContext& context, Published kind);
 // The published places: by piece, within a piece by rank.
 std::vector<Place> published_places(const HostContext& context, std::size_t pieces);
 
+// A step in which every rank publishes addresses in its memory, if it can. Returns whether all ranks have.
+bool exchange_addresses(HostContext& context, std::span<const Place> places, bool accessible);
+
 // Data that this rank reads from another rank's input.
 struct Move {
   int source;
@@ -276,6 +279,19 @@ void write_to_peer(HostContext& context, int rank, std::uint64_t address, const 
 // waited for no longer than kWithdrawTime.
 inline constexpr Duration kWithdrawTime = 2s;
 void withdraw_tensors(HostContext& context);
+
+// Calls body(), in which others may write into this rank's tensors.
+template <typename Body>
+void while_others_write(HostContext& context, const Body& body) {
+  try {
+    body();
+  } catch (const Declined&) {
+    throw;  // before anybody has begun
+  } catch (...) {
+    withdraw_tensors(context);
+    throw;
+  }
+}
 
 // A step without data.
 void rendezvous(HostContext& context);
