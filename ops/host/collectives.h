@@ -14,7 +14,7 @@
 //   reducescatter                       publish in one block for each rank; each reduces its own.   S + S read
 //   allgather, alltoall                 publish; copy what is for this rank.
 //   broadcast                           the root publishes; the others copy.
-//   these, where that is faster         read the others' inputs; an allgather writes into the others' outputs.
+//   these, where that is faster         read the others' inputs; a large allgather writes into the others' outputs.
 // (S: bytes of all tensors. Bytes read per rank; an allreduce through pairwise messages reads about twice as much.)
 //
 // Sums are taken in rank order, element by element, so that a result depends neither on which rank reduces nor on how

@@ -2,8 +2,8 @@
 //
 // allgather: every rank publishes its part chunk by chunk, and copies the parts of the others. reducescatter, alltoall:
 // a slot holds a block for each rank, so that all of them have data to reduce or to copy in every step. Each rank
-// starts with a different source. Where that is faster, the ranks of an allgather write into the others' outputs, and
-// those of an alltoall read the others' inputs (Place).
+// starts with a different source. Where that is faster, allgather and alltoall read the others' inputs directly
+// (Place); in a large allgather the ranks write into the others' outputs.
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -15,6 +15,9 @@
 namespace hvd {
 
 namespace {
+
+// The size from which an allgather writes instead of reading.
+constexpr std::int64_t kWritingBytes = 2 << 20;
 
 void check_counts(const HostCounts& counts, std::size_t rows, int ranks, const char* collective) {
   bool right = counts.size() == rows;
@@ -129,7 +132,8 @@ void allgather_in_chunks(HostContext& context, const Parts& parts, DType dtype) 
   }
 }
 
-// Each rank writes its part into all outputs, block by block: it reads a block from memory once, for all of them.
+// Each rank writes its part into all outputs, block by block: it reads a block from memory once, for all of them. What
+// fits into the caches is better read: a write takes the lines of the output away from the cache of its owner.
 // `outputs`: where the whole outputs begin; `part`: this rank's inputs and their places in its outputs. Returns false,
 // on all ranks, if some rank has tensors that others cannot access; nothing has been moved then.
 bool allgather_by_writing(HostContext& context, std::span<const Piece> outputs, std::span<const Piece> part,
@@ -227,11 +231,23 @@ void host_allgather(HostContext& context, std::span<const Piece> pieces, const H
   if (context.ranks() == 1) return keep_own(kept, size);
 
   std::int64_t bytes = 0;
-  for (const auto& part : parts) bytes += elements_of(part) * static_cast<std::int64_t>(size);
+  std::vector<Move> moves;
+  for (int distance = 0; distance < context.ranks(); ++distance) {  // each rank starts with a different source
+    const int source = (context.rank() + distance) % context.ranks();
+    const auto& from = parts[static_cast<std::size_t>(source)];
+    bytes += elements_of(from) * static_cast<std::int64_t>(size);
+    for (std::size_t p = 0; distance > 0 && p < from.size(); ++p) {
+      moves.push_back({source, p, 0, from[p].output, from[p].elements});
+    }
+  }
   context.window.begin("allgather");
   const FormTrials::Alternatives alternatives = move_alternatives(context.shape(), bytes);
   in_fastest_form(context, "allgather", context.allgather_trials, bytes, alternatives, [&](FormTrials::Form form) {
-    if (form == FormTrials::Form::reading && allgather_by_writing(context, own, kept, size)) return;
+    if (form == FormTrials::Form::reading && bytes >= kWritingBytes) {
+      if (allgather_by_writing(context, own, kept, size)) return;
+    } else if (form == FormTrials::Form::reading && move_by_reading(context, kept, moves, size)) {
+      return keep_own(kept, size);
+    }
     allgather_in_chunks(context, parts, dtype);
   });
 }
