@@ -22,7 +22,7 @@ const char* form_reason(HostForm form) {
 
 // By FormTrials::Form.
 constexpr std::array kFormNames{"chunks", "reading", "streaming"};
-constexpr std::array kFormTexts{" in chunks", " by reading each other's memory",
+constexpr std::array kFormTexts{" in chunks", " by accessing each other's memory",
                                 " in chunks with outputs that bypass the caches"};
 
 // The sizes from which the form may be another one, ascending, from 1 on.

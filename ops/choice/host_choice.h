@@ -45,7 +45,7 @@ struct HostShape {
   int ranks = 1;
   bool oversubscribed = false;                    // fewer CPUs than ranks
   bool arena = false;                             // there is an arena
-  bool reading = false;                           // ranks can read each other's memory
+  bool reading = false;                           // ranks can read and write each other's memory
   bool streaming = false;                         // there are stores that bypass the caches
   std::span<const SizeRange<HostForm>> wanted{};  // by the user
 };

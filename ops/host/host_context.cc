@@ -105,14 +105,20 @@ bool find_residence(const HostContext& context, std::span<const Piece> pieces, s
   return true;
 }
 
+bool are_accessible(HostContext& context, std::span<const Place> places) {
+  std::vector<std::uint64_t> addresses;
+  for (const Place& place : places) addresses.insert(addresses.end(), {place.input, place.output});
+  return context.peers.is_accessible(addresses);
+}
+
 // A joined rank has no tensors.
-bool find_addresses(std::span<const Piece> pieces, std::span<Place> places) {
+bool find_addresses(HostContext& context, std::span<const Piece> pieces, std::span<Place> places) {
   for (std::size_t p = 0; p < pieces.size(); ++p) {
     if (pieces[p].elements > 0 && (pieces[p].input == nullptr || pieces[p].output == nullptr)) return false;
     places[p] = {.input = reinterpret_cast<std::uint64_t>(pieces[p].input),
                  .output = reinterpret_cast<std::uint64_t>(pieces[p].output)};
   }
-  return true;
+  return are_accessible(context, places);
 }
 
 Place published_place(const HostContext& context, int rank, std::size_t piece) {
@@ -234,7 +240,7 @@ bool publish_places(HostContext& context, std::span<const Piece> pieces, std::si
   std::vector<Place> places(pieces.size());
   auto kind = Published::residence;
   if (!find_residence(context, pieces, element_size, places)) {
-    if (form != FormTrials::Form::reading || !find_addresses(pieces, places)) return false;
+    if (form != FormTrials::Form::reading || !find_addresses(context, pieces, places)) return false;
     kind = Published::addresses;
   }
   std::memcpy(context.window.open_step(), places.data(), places.size() * sizeof(Place));
@@ -263,7 +269,7 @@ std::vector<Place> published_places(const HostContext& context, std::size_t piec
 }
 
 bool exchange_addresses(HostContext& context, std::span<const Place> places, bool accessible) {
-  accessible = accessible && places.size_bytes() <= context.window.chunk_bytes();
+  accessible = accessible && places.size_bytes() <= context.window.chunk_bytes() && are_accessible(context, places);
   std::byte* slot = context.window.open_step();
   if (accessible) copy_elements(slot, places.data(), static_cast<std::int64_t>(places.size()), sizeof(Place));
   *context.window.local_note() = static_cast<std::byte>(accessible ? Published::addresses : Published::chunk);
@@ -307,6 +313,8 @@ void withdraw_tensors(HostContext& context) {
   for (int rank = 0; rank < context.ranks(); ++rank) {
     const auto may_write = [&] { return context.window.is_writing(rank) && context.peers.is_alive(rank); };
     while (rank != context.rank() && may_write() && Clock::now() < deadline) std::this_thread::sleep_for(50us);
+    // The threads of a process that is killed do not end at once: one may still copy its last block.
+    if (rank != context.rank() && context.window.is_writing(rank)) std::this_thread::sleep_for(1ms);
   }
 }
 

@@ -89,7 +89,7 @@ struct HostContext {
   TensorArena* const arena;
   const WindowWait::Describe describe;
   PeerMemory peers;
-  bool reads = false;  // all ranks can read each other's memory
+  bool reads = false;  // all ranks can read and write each other's memory
   // Set before the first collective: the user's forms, equal on all ranks; and what logs a decision, on one rank.
   std::vector<SizeRange<HostForm>> wanted;
   std::function<void(const std::string&)> report;
@@ -276,7 +276,8 @@ bool move_by_reading(HostContext& context, std::span<const Piece> inputs, std::s
 void write_to_peer(HostContext& context, int rank, std::uint64_t address, const void* source, std::size_t bytes);
 // After a failure in a collective in which others may write into this rank's tensors: returns when none of them does
 // any more, and none will, so that the tensors can go back to their owner. A rank that is stopped inside of a write is
-// waited for no longer than kWithdrawTime.
+// waited for no longer than kWithdrawTime; if it was stopped before its system call, it writes one block when it goes
+// on.
 inline constexpr Duration kWithdrawTime = 2s;
 void withdraw_tensors(HostContext& context);
 

@@ -4,6 +4,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 
@@ -18,6 +19,8 @@ std::uint64_t random_word() {
   // Without a random word no rank is recognised, and no memory is read.
   return getrandom(&word, sizeof word, GRND_NONBLOCK) == sizeof word ? word : 0;
 }
+
+constexpr std::uint64_t kNowhere = 8;  // an address at which no process has memory
 
 // process_vm_readv or process_vm_writev.
 using Access = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long);
@@ -56,13 +59,24 @@ bool PeerMemory::meet(std::span<const Introduction> ranks) {
   bool all = true;
   for (const Introduction& rank : ranks) {
     std::uint64_t word = 0;
-    const auto reaches = [&](Access access) {
-      return copy_some(access, rank.process, rank.address, &word, sizeof word) == sizeof word && word == rank.word;
-    };
-    all = all && rank.word != 0 && reaches(process_vm_readv) && reaches(process_vm_writev);
+    all = all && rank.word != 0 &&
+          copy_some(process_vm_readv, rank.process, rank.address, &word, sizeof word) == sizeof word &&
+          word == rank.word;
+    all = all && copy_some(process_vm_writev, rank.process, kNowhere, &word, sizeof word) < 0 && errno == EFAULT;
     ranks_.push_back(rank);
   }
   return all;
+}
+
+bool PeerMemory::is_accessible(std::span<const std::uint64_t> addresses) {
+  if (std::ranges::equal(addresses, accessible_)) return true;
+  accessible_.clear();
+  for (const std::uint64_t address : addresses) {
+    std::byte first;
+    if (address != 0 && copy_some(process_vm_readv, getpid(), address, &first, 1) != 1) return false;
+  }
+  accessible_.assign(addresses.begin(), addresses.end());
+  return true;
 }
 
 void PeerMemory::read(int rank, std::uint64_t address, void* destination, std::size_t bytes,

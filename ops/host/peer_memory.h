@@ -2,8 +2,9 @@
 // of one into shared memory and one out of it.
 //
 // Not every system permits it (Yama's ptrace_scope, seccomp, other users, other PID namespaces), so the ranks test it
-// at start: each publishes the address of a word, and tries to read the words of all others and to write the same back.
-// One thread at a time.
+// at start: each publishes the address of a word, and tries to read the words of all others, and to write where there
+// is nothing. Nor is all memory accessible, even to its own process: what a driver has mapped is not. One thread at a
+// time.
 #pragma once
 
 #include <sys/types.h>
@@ -43,12 +44,16 @@ class PeerMemory {
   // meant for it (Window::begin_write).
   void write(int rank, std::uint64_t address, const void* source, std::size_t bytes,
              const std::function<std::string(int)>& describe) const;
+  // Whether this rank's memory at all these addresses, of which some may be null, is accessible in this way. Cheap for
+  // the addresses of the previous call.
+  bool is_accessible(std::span<const std::uint64_t> addresses);
   // Whether the rank's process has not ended.
   bool is_alive(int rank) const;
 
  private:
-  std::uint64_t word_;
+  const std::uint64_t word_;
   std::vector<Introduction> ranks_;
+  std::vector<std::uint64_t> accessible_;  // the addresses that were accessible last
 };
 
 }  // namespace hvd

@@ -21,7 +21,7 @@ void reduce_reading(HostContext& context, const Piece& piece, const Place* place
                     const Reduction& reduction) {
   std::vector<const void*>& sources = context.sources;
   const std::size_t size = size_of(reduction.dtype), self = static_cast<std::size_t>(context.rank());
-  const std::size_t block_bytes = std::max(kBlocksBytes / sources.size(), HostContext::kScratchBytes);
+  const std::size_t block_bytes = std::max(kBlocksBytes / sources.size() / 64 * 64, HostContext::kScratchBytes);
   const std::int64_t block = elements_in(block_bytes, size);
   context.read_blocks.resize(sources.size() * block_bytes);
   for (; first < end; first += block) {

@@ -28,8 +28,9 @@
 // declines. If all ask (Entry::asking) and one declines, all ranks take the first step, detect that at its end
 // (await_all() throws Declined), and have done nothing else.
 //
-// A collective may let the ranks write into each other's own memory. A rank that fails in one takes its memory back
-// first (withdraw()): from then on nobody begins to write there, and it can see when nobody does any more.
+// A collective may let the ranks write into each other's own memory. A rank that fails in one withdraws its memory
+// before it returns its tensors to their owner: from then on nobody begins to write there, and it can see when nobody
+// does any more.
 //
 // Used by one thread per rank. All waits end with Timeout at the deadline of the collective, or as the AbortFlag says.
 #pragma once

@@ -81,8 +81,9 @@ class MessageQueue {
   // The next message; the queue must not be empty, nor begin with a notice.
   const PostedMessage& front() const { return *queue_.front().operation; }
   void clear() { queue_.clear(); }
-  // Bytes sent or received so far, without the notices that were sent.
+  // Bytes sent or received so far: of messages; of messages and received notices.
   std::uint64_t moved() const { return moved_; }
+  std::uint64_t moved_or_noticed() const { return moved_ + noticed_; }
 
  protected:
   struct Entry {
@@ -98,6 +99,7 @@ class MessageQueue {
 
   std::deque<Entry> queue_;
   std::uint64_t moved_ = 0;
+  std::uint64_t noticed_ = 0;
   std::size_t front_moved_ = 0;  // bytes of the front message, header included
 };
 
@@ -193,6 +195,8 @@ class ReceiveQueue final : public MessageQueue {
         check_header(message.header, *message.operation, peer_name);
         if (is_notice(message.header)) {
           bytes += front_moved_ - sizeof message.header;
+          moved_ -= sizeof message.header;
+          noticed_ += sizeof message.header;
           move_up(bytes);
           front_moved_ = 0;
           continue;
@@ -249,6 +253,7 @@ class TcpTransport final : public Transport {
     } catch (const Error&) {
       // An error that sending does not explain; no caller is left to report it to.
     }
+    discard_notices();
   }
 
   TcpTransport(const TcpTransport&) = delete;
@@ -338,6 +343,26 @@ class TcpTransport final : public Transport {
       for (const auto& connection : connections) sum += connection->sends.moved() + connection->receives.moved();
       return sum;
     }
+    std::uint64_t moved_or_noticed() const {
+      std::uint64_t sum = 0;
+      for (const auto& connection : connections) {
+        sum += connection->sends.moved() + connection->receives.moved_or_noticed();
+      }
+      return sum;
+    }
+  };
+
+  // Since when a count of bytes has been the same.
+  struct SilenceClock {
+    bool has_moved(std::uint64_t bytes, TimePoint now) {
+      if (count == bytes) return false;
+      count = bytes;
+      since = now;
+      return true;
+    }
+
+    std::optional<std::uint64_t> count;
+    TimePoint since{};
   };
 
   Peer& peer_of(int rank) {
@@ -389,20 +414,15 @@ class TcpTransport final : public Transport {
     }
     progress();
     const Peer& peer = peer_of(operation.peer);
-    const TimePoint started = Clock::now();
-    bool notified = silence == Duration::zero();
-    std::optional<std::uint64_t> moved;
-    TimePoint moved_at{};
+    SilenceClock messages, signs;  // signs of life: messages and notices
+    bool notified = false;
     while (!operation.done) {
       abort_.check();
       const TimePoint now = Clock::now();
-      if (silence > Duration::zero() && moved != peer.moved()) {
-        moved = peer.moved();
-        moved_at = now;
-      }
-      const bool silent = moved ? now >= moved_at + silence : true;
-      if (now >= until && silent) return false;
-      if (!notified && now >= started + silence / 2) {
+      if (messages.has_moved(peer.moved(), now)) notified = false;
+      signs.has_moved(peer.moved_or_noticed(), now);
+      if (now >= until && now >= signs.since + silence) return false;
+      if (silence > Duration::zero() && !notified && now >= messages.since + silence / 2) {
         notified = true;
         notify_peers();
       }
@@ -460,6 +480,17 @@ class TcpTransport final : public Transport {
     }
   }
 
+  // A connection that is closed with unread bytes is reset, and what was sent last is lost.
+  void discard_notices() {
+    std::array<std::byte, 64 * sizeof(DataFrameHeader)> bytes;
+    for (const auto& [rank, peer] : peers_) {
+      for (const auto& connection : peer->connections) {
+        while (recv(connection->socket.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT) == std::ssize(bytes)) {
+        }
+      }
+    }
+  }
+
   // Handles a failed call: forgets all posted operations, since their memory belongs to the caller again, and throws
   // the abort flag's reason if it is raised (it explains why the peer left), otherwise the current exception.
   [[noreturn]] void fail() {
@@ -481,7 +512,7 @@ class TcpTransport final : public Transport {
   const AbortFlag& abort_;
   const Duration silence_;
   std::map<int, std::unique_ptr<Peer>> peers_;  // by global rank
-  std::vector<Connection*> active_;             // those with posted operations
+  std::vector<Connection*> active_;             // those with posted operations, or notices to send
   OperationWindow operations_;
   SpinCredit credit_;          // of wait()
   SpinCredit arrival_credit_;  // of wait_until(): for peers that may be busy with something else

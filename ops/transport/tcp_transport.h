@@ -9,9 +9,10 @@
 // Fast networks take several connections to fill. Of K connections to a peer, message i to it is sent on number i mod
 // K, and message i from it is read from number i mod K: as each connection keeps the order, so do all together.
 //
-// A rank that has waited for half of the silence that it allows sends a notice, a header without a payload, to all its
-// peers. Theirs is over later than its own then: of ranks that wait for each other, the one at the end of the chain
-// gives up first, and names the rank that does not wait.
+// A rank that has waited for half of the silence that it allows, without a byte of a message from the awaited peer,
+// sends a notice, a header without a payload, to all its peers. For those that wait for a message of this rank the
+// silence begins anew, and ends after its own: of ranks that wait for each other, the one at the end of the chain gives
+// up first, and names the rank that does not wait.
 //
 // size() is the number of ranks of the mesh. A connection without posted operations is not watched: a peer that left
 // after it had done its part is no error.

@@ -190,7 +190,7 @@ TEST_CASE("trials: a decision names the collective, the sizes, the form and the 
   FormTrials trials;
   try_forms(trials, 1 << 20, kOrReading, [](Form form, int) { return form == Form::reading ? 2e-3 : 3e-3; });
   CHECK(trials.decision_text("allgather", 1 << 20) ==
-        "allgather of 1m-2m bytes in shared memory: reading, since it takes 3.0 ms in chunks, 2.0 ms by reading each "
+        "allgather of 1m-2m bytes in shared memory: reading, since it takes 3.0 ms in chunks, 2.0 ms by accessing each "
         "other's memory");
   try_forms(trials, 200'000, {.streaming = true}, [](Form form, int) { return form == Form::streaming ? 2e-3 : 1e-3; });
   CHECK(trials.decision_text("allreduce", 200'000) ==

@@ -59,6 +59,11 @@ TEST_CASE("peer memory: what is there is accessed, what is not is an error that 
   copy.assign(text.size(), ' ');
   own.write(0, reinterpret_cast<std::uint64_t>(copy.data()), text.data(), text.size(), describe);
   CHECK(copy == text);
+  const auto address = reinterpret_cast<std::uint64_t>(text.data());
+  for (int call = 0; call < 2; ++call) {
+    CHECK(own.is_accessible(std::vector<std::uint64_t>{address, 0, address + 1}));
+    CHECK_FALSE(own.is_accessible(std::vector<std::uint64_t>{address, 8}));
+  }
   CHECK(own.is_alive(0));
   CHECK_FALSE(own.is_alive(1));
   for (const std::uint64_t nothing : {std::uint64_t{8}, ~std::uint64_t{0} - 4}) {

@@ -311,6 +311,28 @@ TEST_CASE("of ranks that wait for each other the last one of the chain gives up 
   CHECK(status_of_first.message() == status_of_second.message());
 }
 
+TEST_CASE("what was sent arrives even if the sender leaves at once and has not read a notice") {
+  constexpr Duration kSilence = 400ms;
+  const std::vector<int> ranks{0, 1};
+  Job job;
+  std::string data(4 << 20, '?');
+  std::thread sender([&] {
+    const std::string sent(data.size(), 'x');
+    const auto transport = make_tcp_transport(job.setup(1, ranks, 10s), {}, job.abort, kSilence);
+    std::this_thread::sleep_for(kSilence * 3 / 4);  // the other one has waited for half of the silence
+    transport->wait(transport->post_send(0, kTag, std::as_bytes(std::span(sent))), deadline_after(10s));
+  });
+  const Status status = status_of([&] {
+    const auto transport = make_tcp_transport(job.setup(0, ranks, 10s), {}, job.abort, kSilence);
+    const auto request = transport->post_receive(1, kTag, std::as_writable_bytes(std::span(data)));
+    transport->wait(request, deadline_after(10s));
+  });
+  sender.join();
+  CAPTURE(status.message());
+  CHECK(status.ok());
+  CHECK(data == std::string(data.size(), 'x'));
+}
+
 TEST_CASE("a notice to a peer that has left is no error") {
   constexpr Duration kSilence = 400ms;
   const std::vector<int> ranks{0, 1, 2};
