@@ -124,7 +124,7 @@ class FormTrials {
     Form chosen = Form::chunks;
   };
 
-  static void end_round(Size& size);
+  static void end_round(Size& size, std::int64_t bytes);
   static std::size_t index_of(std::int64_t bytes);
   static std::size_t next_form(const Size& size, std::size_t from, Alternatives alternatives);
 

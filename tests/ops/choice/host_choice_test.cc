@@ -134,6 +134,7 @@ TEST_CASE("trials: the fastest form is chosen, for each size by itself") {
   CHECK(chosen(1 << 24, 1.0, 1.0) == Form::chunks);
   CHECK(chosen(1 << 26, 1.0, 0.8) == Form::streaming);
   CHECK(chosen(1 << 28, 1.0, 0.95) == Form::chunks);  // not worth it: what reads the outputs finds them in no cache
+  CHECK(chosen(1 << 17, 1.1, 5.0) == Form::reading);  // small calls in a row cost more in chunks than alone
   CHECK(trials.choose((1 << 20) + 5, kOrAny).form == Form::reading);  // the same power of two
   CHECK(trials.choose(1 << 22, kOrAny).form == Form::chunks);
 }
