@@ -38,7 +38,7 @@ void broadcast_from(HostContext& context, int root, std::span<const Piece> piece
   const bool is_root = context.rank() == root;
   const std::int64_t bytes = elements_of(pieces) * static_cast<std::int64_t>(size);
   const FormTrials::Alternatives alternatives = move_alternatives(context.shape(), bytes);
-  in_fastest_form(context, "broadcast", context.broadcast_trials, bytes, alternatives, [&](FormTrials::Form form) {
+  in_fastest_form(context, "broadcast", context.trials.broadcast, bytes, alternatives, [&](FormTrials::Form form) {
     std::vector<Move> moves;
     for (std::size_t p = 0; !is_root && p < pieces.size(); ++p) {
       moves.push_back({root, p, 0, pieces[p].output, pieces[p].elements});

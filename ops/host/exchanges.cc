@@ -242,7 +242,7 @@ void host_allgather(HostContext& context, std::span<const Piece> pieces, const H
   }
   context.window.begin("allgather");
   const FormTrials::Alternatives alternatives = move_alternatives(context.shape(), bytes);
-  in_fastest_form(context, "allgather", context.allgather_trials, bytes, alternatives, [&](FormTrials::Form form) {
+  in_fastest_form(context, "allgather", context.trials.allgather, bytes, alternatives, [&](FormTrials::Form form) {
     if (form == FormTrials::Form::reading && bytes >= kWritingBytes) {
       if (allgather_by_writing(context, own, kept, size)) return;
     } else if (form == FormTrials::Form::reading && move_by_reading(context, kept, moves, size)) {
@@ -271,7 +271,7 @@ void host_reducescatter(HostContext& context, std::span<const Piece> pieces, con
   std::int64_t bytes = 0;  // of one rank's inputs
   for (const auto& part : parts) bytes += elements_of(part) * static_cast<std::int64_t>(size);
   context.window.begin("reducescatter");
-  in_fastest_form(context, "reducescatter", context.reducescatter_trials, bytes,
+  in_fastest_form(context, "reducescatter", context.trials.reducescatter, bytes,
                   streaming_alternative(context.shape(), bytes),
                   [&](FormTrials::Form) { reducescatter_in_chunks(context, parts, joined, reduction); });
 }
@@ -307,7 +307,7 @@ void host_alltoall(HostContext& context, const Piece& piece, const HostCounts& c
 
   context.window.begin("alltoall");
   const FormTrials::Alternatives alternatives = move_alternatives(context.shape(), bytes);
-  in_fastest_form(context, "alltoall", context.alltoall_trials, bytes, alternatives, [&](FormTrials::Form form) {
+  in_fastest_form(context, "alltoall", context.trials.alltoall, bytes, alternatives, [&](FormTrials::Form form) {
     if (form == FormTrials::Form::reading && move_by_reading(context, own, moves, size)) return;
     alltoall_in_chunks(context, to, from, counts, size);
   });

@@ -84,7 +84,7 @@ void host_allreduce(HostContext& context, std::span<const Piece> pieces, const R
   }
   if (wanted != nullptr) alternatives.reading = false;
   const bool in_chunks = !reach_matters(bytes) || (wanted != nullptr && wanted->algorithm == form);
-  in_fastest_form(context, "allreduce", context.allreduce_trials, bytes, alternatives, [&](FormTrials::Form trial) {
+  in_fastest_form(context, "allreduce", context.trials.allreduce, bytes, alternatives, [&](FormTrials::Form trial) {
     if (!in_chunks) return allreduce_by_reach(context, pieces, reduction, total, trial);
     allreduce_in_chunks(context, {PieceCursor(pieces), total, chunk}, pieces, reduction, total);
   });

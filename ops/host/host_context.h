@@ -93,7 +93,9 @@ struct HostContext {
   // Set before the first collective: the user's forms, equal on all ranks; and what logs a decision, on one rank.
   std::vector<SizeRange<HostForm>> wanted;
   std::function<void(const std::string&)> report;
-  FormTrials allreduce_trials, allgather_trials, broadcast_trials, alltoall_trials, reducescatter_trials;
+  struct {
+    FormTrials allreduce, allgather, broadcast, alltoall, reducescatter;
+  } trials;
   PublishingCopy publishing;                      // into this rank's slots
   PublishingCopy publishing_results;              // from scratch
   bool streams_outputs = false;                   // inside an OutputScope
