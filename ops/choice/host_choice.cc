@@ -124,8 +124,8 @@ void FormTrials::end_round(Size& size, std::int64_t bytes) {
   if (size.round++ == 0) return;
   const auto cost = [&](std::size_t form) {
     if (size.fastest[form] == 0) return std::numeric_limits<double>::infinity();
-    // Trials are calls on their own. What reads outputs next does not find them in a cache; and where small calls follow
-    // each other, each finds the window's lines in the other ranks' caches.
+    // Trials are calls on their own. What reads outputs next does not find them in a cache; and where small calls
+    // follow each other, each finds the window's lines in the other ranks' caches.
     const bool is_dearer = static_cast<Form>(form) == Form::streaming ||
                            (static_cast<Form>(form) == Form::chunks && bytes < kSmallMoveBytes);
     return size.fastest[form] * (is_dearer ? kHiddenCost : 1.0);

@@ -12,7 +12,7 @@ __all__ = ["BF16Compressor", "Compression", "Compressor", "FP16Compressor", "Non
 class _CastCompressor(CastCompressor):
     @classmethod
     def is_cast(cls, tensor: tf.Tensor) -> bool:
-        return tensor.dtype.is_floating
+        return bool(tensor.dtype.is_floating)
 
     @staticmethod
     def cast(tensor: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
