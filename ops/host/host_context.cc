@@ -92,6 +92,13 @@ void reduce_to_output(HostContext& context, std::byte* output, std::int64_t coun
   context.sources = begins;
 }
 
+void publish(HostContext& context, Published kind, std::span<const Place> places) {
+  std::byte* slot = context.window.open_step();
+  copy_elements(slot, places.data(), static_cast<std::int64_t>(places.size()), sizeof(Place));
+  *context.window.local_note() = static_cast<std::byte>(kind);
+  context.window.publish();
+}
+
 bool find_residence(const HostContext& context, std::span<const Piece> pieces, std::size_t element_size,
                     std::span<Place> places) {
   const TensorArena* const arena = context.arena;
@@ -243,9 +250,7 @@ bool publish_places(HostContext& context, std::span<const Piece> pieces, std::si
     if (form != FormTrials::Form::reading || !find_addresses(context, pieces, places)) return false;
     kind = Published::addresses;
   }
-  std::memcpy(context.window.open_step(), places.data(), places.size() * sizeof(Place));
-  *context.window.local_note() = static_cast<std::byte>(kind);
-  context.window.publish();
+  publish(context, kind, places);
   return true;
 }
 
@@ -270,10 +275,8 @@ std::vector<Place> published_places(const HostContext& context, std::size_t piec
 
 bool exchange_addresses(HostContext& context, std::span<const Place> places, bool accessible) {
   accessible = accessible && places.size_bytes() <= context.window.chunk_bytes() && are_accessible(context, places);
-  std::byte* slot = context.window.open_step();
-  if (accessible) copy_elements(slot, places.data(), static_cast<std::int64_t>(places.size()), sizeof(Place));
-  *context.window.local_note() = static_cast<std::byte>(accessible ? Published::addresses : Published::chunk);
-  context.window.publish();
+  if (!accessible) places = {};
+  publish(context, accessible ? Published::addresses : Published::chunk, places);
   context.window.await_all();
   return count_ranks(context, Published::addresses) == context.ranks();
 }

@@ -81,9 +81,8 @@ class MessageQueue {
   // The next message; the queue must not be empty, nor begin with a notice.
   const PostedMessage& front() const { return *queue_.front().operation; }
   void clear() { queue_.clear(); }
-  // Bytes sent or received so far: of messages; of messages and received notices.
+  // Bytes of messages sent or received so far.
   std::uint64_t moved() const { return moved_; }
-  std::uint64_t moved_or_noticed() const { return moved_ + noticed_; }
 
  protected:
   struct Entry {
@@ -99,7 +98,6 @@ class MessageQueue {
 
   std::deque<Entry> queue_;
   std::uint64_t moved_ = 0;
-  std::uint64_t noticed_ = 0;
   std::size_t front_moved_ = 0;  // bytes of the front message, header included
 };
 
@@ -167,6 +165,8 @@ class SendQueue final : public MessageQueue {
 class ReceiveQueue final : public MessageQueue {
  public:
   void push(PostedMessage& operation) { queue_.push_back({.header = {}, .operation = &operation}); }
+  // Received so far.
+  std::uint64_t notices() const { return notices_; }
 
   // Reads what has arrived without blocking, with one call, and marks complete operations as done. The queue must not
   // be empty. Returns false if the peer has closed or reset the connection. Throws Internal on a wrong header.
@@ -196,7 +196,7 @@ class ReceiveQueue final : public MessageQueue {
         if (is_notice(message.header)) {
           bytes += front_moved_ - sizeof message.header;
           moved_ -= sizeof message.header;
-          noticed_ += sizeof message.header;
+          ++notices_;
           move_up(bytes);
           front_moved_ = 0;
           continue;
@@ -227,6 +227,8 @@ class ReceiveQueue final : public MessageQueue {
       from += static_cast<std::ptrdiff_t>(count);
     }
   }
+
+  std::uint64_t notices_ = 0;
 };
 
 class TcpTransport final : public Transport {
@@ -343,20 +345,18 @@ class TcpTransport final : public Transport {
       for (const auto& connection : connections) sum += connection->sends.moved() + connection->receives.moved();
       return sum;
     }
-    std::uint64_t moved_or_noticed() const {
+    std::uint64_t notices() const {
       std::uint64_t sum = 0;
-      for (const auto& connection : connections) {
-        sum += connection->sends.moved() + connection->receives.moved_or_noticed();
-      }
+      for (const auto& connection : connections) sum += connection->receives.notices();
       return sum;
     }
   };
 
-  // Since when a count of bytes has been the same.
+  // Since when a count has been the same.
   struct SilenceClock {
-    bool has_moved(std::uint64_t bytes, TimePoint now) {
-      if (count == bytes) return false;
-      count = bytes;
+    bool has_moved(std::uint64_t to, TimePoint now) {
+      if (count == to) return false;
+      count = to;
       since = now;
       return true;
     }
@@ -420,7 +420,7 @@ class TcpTransport final : public Transport {
       abort_.check();
       const TimePoint now = Clock::now();
       if (messages.has_moved(peer.moved(), now)) notified = false;
-      signs.has_moved(peer.moved_or_noticed(), now);
+      signs.has_moved(peer.moved() + peer.notices(), now);
       if (now >= until && now >= signs.since + silence) return false;
       if (silence > Duration::zero() && !notified && now >= messages.since + silence / 2) {
         notified = true;

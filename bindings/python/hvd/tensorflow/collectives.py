@@ -198,25 +198,11 @@ def allreduce(
             raise NotImplementedError("IndexedSlices cannot be scaled: scale their values")
         with placed_on(device_sparse):
             return reduce_slices(tensor, wire_name("allgather", name, ignore_name_scope), op, process_set)
-    if device_dense:
-        with tf.device(device_dense):
-            return allreduce(
-                tensor,
-                None,
-                "",
-                "",
-                compression,
-                op,
-                prescale_factor,
-                postscale_factor,
-                name,
-                process_set,
-                ignore_name_scope,
-            )
-    sent, context = arguments.compressor(compression).compress(_converted(tensor))
-    name = wire_name("allreduce", name, ignore_name_scope)
-    reduced = reduce_tensors([sent], name, op, prescale_factor, postscale_factor, set_id(process_set))
-    return compression.decompress(reduced[0], context)
+    with placed_on(device_dense):
+        sent, context = arguments.compressor(compression).compress(_converted(tensor))
+        name = wire_name("allreduce", name, ignore_name_scope)
+        reduced = reduce_tensors([sent], name, op, prescale_factor, postscale_factor, set_id(process_set))
+        return compression.decompress(reduced[0], context)
 
 
 def reduce_slices(
