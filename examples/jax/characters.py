@@ -47,7 +47,7 @@ def batches(text, steps, rank, size, count):
 def train(params, loss_of, data):
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(0.005))
 
-    @jax.jit
+    @hvd.jit
     def step(params, state, sequences):
         loss, gradients = jax.value_and_grad(loss_of)(params, sequences)
         updates, state = optimizer.update(gradients, state, params)

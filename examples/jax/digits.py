@@ -57,7 +57,7 @@ def batches(count, epochs, batch, rank, size):
 def train(params, optimizer, data, chosen, average=lambda loss: loss):
     images, labels = map(jnp.asarray, data)
 
-    @jax.jit
+    @hvd.jit
     def step(params, state, chosen):
         loss, gradients = jax.value_and_grad(loss_of)(params, images[chosen], labels[chosen])
         updates, state = optimizer.update(gradients, state, params)

@@ -44,7 +44,7 @@ def main():
     points, labels = make_data()
     optimizer = hvd.DistributedGradientTransformation(optax.sgd(LEARNING_RATE, momentum=0.9))
 
-    @jax.jit
+    @hvd.jit
     def step(params, opt_state, points, labels):
         loss, gradients = jax.value_and_grad(loss_of)(params, points, labels)
         updates, opt_state = optimizer.update(gradients, opt_state, params)

@@ -123,7 +123,7 @@ def be_a_rank_of_jax(results: str) -> None:
     def make(value: object) -> list:
         return [jnp.full(shape, value) for shape in reversed(shapes())]
 
-    @functools.partial(jax.jit, donate_argnums=0)
+    @functools.partial(hvd.jit, donate_argnums=0)
     def reduce(gradients: list) -> list:
         return hvd.grouped_allreduce(gradients, op=hvd.Sum)
 

@@ -45,7 +45,7 @@ def make_steps(options: argparse.Namespace) -> tuple[dict[str, Callable[..., Any
             gradients = reduce(jax.grad(loss_of)(layers, images))
             return [layer - 0.1 * gradient for layer, gradient in zip(layers, gradients)]
 
-        return jax.jit(run, donate_argnums=0)
+        return hvd.jit(run, donate_argnums=0)
 
     keys = jax.random.split(jax.random.key(0), options.layers)
     layers = [jax.random.normal(key, (options.width, options.width)) / options.width**0.5 for key in keys]

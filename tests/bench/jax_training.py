@@ -1,5 +1,6 @@
-"""Training steps a second of two processes with JAX: hvd.jax beside jax.distributed's collectives (gloo), and beside
-two processes that do not communicate.
+"""Training steps a second of two processes with JAX: hvd.jax, compiled by hvd.jit and by jax.jit, beside
+jax.distributed's collectives (gloo), and beside two processes that do not communicate, or only wait for each other in
+each step.
 
     python tests/bench/jax_training.py [--trials 5] [--steps 300]
 
@@ -19,10 +20,14 @@ import sys
 import time
 
 RANKS = 2
-KINDS = ("hvd", "jax.distributed", "alone")
+KINDS = ("hvd", "hvd, jax.jit", "jax.distributed", "barrier", "alone")
 MODELS = {"mlp": 64, "convolutions": 32}  # images of a rank and step
 WARM = 20
 FLAGS = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+
+
+def is_hvd(kind):
+    return kind not in ("jax.distributed", "alone")
 
 
 def make_model(model):
@@ -74,16 +79,19 @@ def be_a_rank(kind, model, steps, address):
         updates, state = optimizer.update(gradients, state, params)
         return optax.apply_updates(params, updates), state, loss
 
-    if kind == "hvd":
+    compiled = jax.jit
+    if is_hvd(kind):
         import hvd.jax as hvd
 
         hvd.init()
-        run = functools.partial(step, average=hvd.allreduce_tree)
+        compiled = jax.jit if kind == "hvd, jax.jit" else hvd.jit
+        of_loss = lambda tree: (hvd.allreduce(tree[0]), tree[1])  # noqa: E731
+        run = functools.partial(step, average=of_loss if kind == "barrier" else hvd.allreduce_tree)
     elif kind == "alone":
         run = functools.partial(step, average=lambda tree: tree)
     else:
         run, images, labels = with_jax_distributed(step, rank, address, images, labels)
-    run = jax.jit(run, donate_argnums=(0, 1))
+    run = compiled(run, donate_argnums=(0, 1))
     state = optimizer.init(params)
     for number in range(WARM + steps):
         if number == WARM:
@@ -133,7 +141,7 @@ def once(kind, model, steps):
     """Steps a second, and the last loss."""
     program = [sys.executable, os.path.abspath(__file__), "--rank", kind, model, str(steps), free_address()]
     environment = {**os.environ, "XLA_FLAGS": FLAGS, "JAX_PLATFORMS": "cpu"}
-    if kind == "hvd":
+    if is_hvd(kind):
         done = subprocess.run(
             ["hvdrun", "-np", str(RANKS), *program], env=environment, capture_output=True, text=True, check=True
         )
@@ -164,7 +172,7 @@ def main():
     for model in MODELS:
         rates, losses = {kind: [] for kind in KINDS}, {}
         for trial in range(options.trials):
-            for kind in KINDS[trial % 3 :] + KINDS[: trial % 3]:
+            for kind in KINDS[trial % len(KINDS) :] + KINDS[: trial % len(KINDS)]:
                 rate, losses[kind] = once(kind, model, options.steps)
                 rates[kind].append(rate)
         assert abs(losses["hvd"] - losses["jax.distributed"]) < 1e-3, losses

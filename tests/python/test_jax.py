@@ -24,7 +24,7 @@ MEANINGS = {
     hvd.Max: lambda stacked: stacked.max(0),
     hvd.Product: lambda stacked: stacked.prod(0),
 }
-FORMS = {"eager": lambda function: function, "jit": jax.jit}
+FORMS = {"eager": lambda function: function, "jit": jax.jit, "hvd.jit": hvd.jit}
 
 
 def of_rank(rank, shape=(3, 2), dtype=np.float32):
@@ -275,11 +275,16 @@ def test_checkpoints_keep_the_results_of_collectives(form):
         np.testing.assert_allclose(gradient, found[0][1], rtol=1e-4)
 
 
+@pytest.fixture(params=[jax.jit, hvd.jit], ids=["jit", "hvd.jit"])
+def jit(request):
+    return request.param
+
+
 @pytest.mark.ranks(2)
-def test_calls_that_look_alike_are_not_merged_and_unused_ones_stay():
+def test_calls_that_look_alike_are_not_merged_and_unused_ones_stay(jit):
     before = hvd.metrics()
 
-    @jax.jit
+    @jit
     def program(given):
         hvd.allreduce(given, hvd.Max)
         return hvd.allreduce(given, hvd.Sum) + hvd.allreduce(given, hvd.Sum)
@@ -289,14 +294,14 @@ def test_calls_that_look_alike_are_not_merged_and_unused_ones_stay():
 
 
 @pytest.mark.ranks(2)
-def test_collectives_of_a_large_program_keep_their_order():
+def test_collectives_of_a_large_program_keep_their_order(jit):
     sizes = [400 if i % 3 else 40 for i in range(12)]  # XLA would start the small ones first, each rank at its own time
 
     @jax.jit
     def inner(array, factor):
         return hvd.allreduce(jnp.sin(array @ array)[0, :1] * factor, hvd.Sum)
 
-    @jax.jit
+    @jit
     def program(arrays):
         def body(total, factor):
             return total + inner(arrays[0], factor), None
@@ -315,8 +320,8 @@ def test_collectives_of_a_large_program_keep_their_order():
 
 
 @pytest.mark.ranks(2)
-def test_an_error_of_a_program_in_the_background_is_forgotten():
-    @functools.partial(jax.jit, static_argnums=1)
+def test_an_error_of_a_program_in_the_background_is_forgotten(jit):
+    @functools.partial(jit, static_argnums=1)
     def program(arrays, rows):
         return [hvd.allreduce(jnp.sin(array @ array)[:rows], name="odd").sum() for array in arrays]
 
@@ -328,12 +333,83 @@ def test_an_error_of_a_program_in_the_background_is_forgotten():
 
 
 @pytest.mark.ranks(2)
-def test_donated_arrays():
-    step = jax.jit(lambda given: hvd.allreduce(given, hvd.Sum), donate_argnums=0)
+def test_donated_arrays(jit):
+    step = jit(lambda given: hvd.allreduce(given, hvd.Sum), donate_argnums=0)
     array = jnp.ones(1000)
     for power in range(1, 5):
         array = step(array)
         assert array[0] == 2**power and array[-1] == 2**power
+
+
+@pytest.mark.ranks(2)
+def test_programs_of_all_kinds_keep_their_order():
+    """Each begins once its arguments are complete, and those of the other kinds always are."""
+
+    def slow(array):
+        return hvd.allreduce(jnp.sin(array @ array)[:1, 0], hvd.Sum, name="of the same name")
+
+    def quick(number):
+        return hvd.allreduce(jnp.full(1, number), hvd.Sum, name="of the same name")
+
+    array = jnp.full((500, 500), 0.001)
+    expected = 2 * jnp.sin(array @ array)[:1, 0]
+    programs = [jax.jit(slow), hvd.jit(slow), jax.jit(quick), hvd.jit(quick), quick]
+    for round_ in range(3):
+        order = np.random.default_rng(round_).permutation(20) % len(programs)
+        results = [programs[i](array if i < 2 else float(n)) for n, i in enumerate(order)]
+        for n, (i, result) in enumerate(zip(order, results)):
+            np.testing.assert_allclose(result, expected if i < 2 else [2.0 * n], rtol=1e-5)
+
+
+@pytest.mark.ranks(2)
+def test_a_program_of_hvd_jit_is_one_of_jax_jit():
+    traced = []
+
+    @functools.partial(hvd.jit, static_argnames="power", donate_argnames="state")
+    def step(state, batch, power=1, *, scale=None):
+        """A step."""
+        traced.append(power)
+        jax.lax.cond(batch["x"][0] > 1, lambda: hvd.allreduce(1.0), lambda: hvd.allreduce(2.0))
+        total = hvd.allreduce(batch["x"] ** power, hvd.Sum)
+        return {"count": state["count"] + 1, "key": jax.random.split(state["key"])[0]}, (total, None, 7), scale
+
+    def state():
+        return {"count": jnp.zeros((), jnp.int8), "key": jax.random.key(0)}
+
+    assert step.__name__ == "step" and step.__doc__ == "A step."
+    batch = {"x": jnp.arange(1.0, 4.0) + hvd.rank()}
+    before = state()
+    for power in (1, 2, 1):
+        after, (total, nothing, seven), scale = step(before, batch, power=power, scale=3)
+        assert total.tolist() == [(1 + n) ** power + (2 + n) ** power for n in range(3)]
+        assert nothing is None and seven == 7 and scale == 3
+        assert after["count"].dtype == jnp.int8 and after["count"] == 1
+        assert before["count"].is_deleted()
+        before = state()
+    assert traced == [1, 2]
+    assert jax.typeof(hvd.jit(lambda x: x * 2)(1.0)).weak_type == jax.typeof(jax.jit(lambda x: x * 2)(1.0)).weak_type
+
+
+@pytest.mark.ranks(2)
+def test_a_program_of_hvd_jit_within_others_and_with_other_effects(capfd):
+    square = hvd.jit(lambda x: hvd.allreduce(x, hvd.Sum) ** 2)
+    assert jax.grad(square)(3.0) == 2 * 6 * 2
+    assert jax.jit(square)(3.0) == 36
+    assert jax.vmap(square)(jnp.arange(2.0)).tolist() == [0, 4]
+    with jax.disable_jit():
+        assert square(3.0) == 36
+
+    @hvd.jit
+    def talking(x):
+        y = hvd.allreduce(x, hvd.Sum)
+        jax.debug.print("reduced {}", y, ordered=True)
+        return hvd.allreduce(y, hvd.Sum)
+
+    assert [talking(1.0), square(1.0), talking(2.0)] == [4, 4, 8]
+    jax.effects_barrier()
+    assert capfd.readouterr().out.count("reduced") == 2
+    with pytest.raises(TypeError, match="out_shardings"):
+        hvd.jit(lambda x: x, out_shardings=None)
 
 
 @pytest.mark.ranks(4)

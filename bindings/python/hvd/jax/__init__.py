@@ -27,6 +27,7 @@ from hvd.jax.collectives import (
 from hvd.jax.compression import Compression
 from hvd.jax.loss import data_parallel
 from hvd.jax.optimizer import DistributedGradientTransformation
+from hvd.jax.ordering import jit
 from hvd.objects import allgather_object, broadcast_object
 from hvd.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
 from hvd.progress import tqdm
@@ -59,6 +60,7 @@ __all__ = [
     "elastic",
     "global_process_set",
     "grouped_allreduce",
+    "jit",
     "reducescatter",
     "remove_process_set",
     "tqdm",

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from hvd import basics
 from hvd.elastic import ObjectState, State, from_source, join_anew, run_fn, sync_root, sync_set
-from hvd.jax import collectives, primitive
+from hvd.jax import collectives, ordering
 from hvd.jax.errors import translated
 from hvd.objects import broadcast_object
 
@@ -101,7 +101,7 @@ class JaxState(ObjectState):
 
     def reset(self) -> None:
         """Programs that have been compiled for another place in the job are compiled again, and begin anew."""
-        primitive.forget_error()
+        ordering.forget_error()
         collectives.forget_place()
 
 

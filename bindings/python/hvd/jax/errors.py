@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import jax
 
 from hvd.exceptions import HorovodInternalError
-from hvd.jax import primitive
+from hvd.jax import ordering
 
 _MARK = f"{HorovodInternalError.__name__}: "  # as libhvd_jax.so begins its texts
 
@@ -23,5 +23,5 @@ def translated() -> Iterator[None]:
         _, mark, text = str(error).partition(_MARK)
         if not mark:
             raise
-        primitive.forget_error()
+        ordering.forget_error()
         raise HorovodInternalError(text) from None

@@ -1,9 +1,5 @@
-"""The primitive of all collectives: calls of libhvd_jax.so's handler, which are performed in the order of the script.
-
-XLA's CPU runtime starts what is ready in an order that differs from run to run, and runs it on several threads. Without
-more, two ranks could pair one's first operation with the other's second. So the calls have an ordered effect: JAX
-connects them by tokens, within a program, through its loops, branches and compiled functions, and between programs.
-"""
+"""The primitive of all collectives: calls of libhvd_jax.so's handler, which are performed in the order of the script
+(ordering.py)."""
 
 from __future__ import annotations
 
@@ -12,11 +8,12 @@ from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
-from jax._src import dispatch, effects  # the only place where an effect can be made, and declared to be ordered
+from jax._src import config
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
 from hvd.jax.library import TARGET
+from hvd.jax.ordering import IN_ORDER, jit
 
 
 class Operation(Protocol):
@@ -39,28 +36,6 @@ def run(operation: Operation, arrays: Sequence[jax.Array]) -> tuple[jax.Array, .
     return tuple(_collective.bind(*arrays, operation=operation))
 
 
-def forget_error() -> None:
-    """After an error, which programs of this thread would raise again since they come after it."""
-    dispatch.runtime_tokens.current_tokens.pop(_IN_ORDER, None)
-    dispatch.runtime_tokens.output_runtime_tokens.clear()
-
-
-class _InOrder(effects.Effect):
-    def __str__(self) -> str:
-        return "hvd"
-
-
-_IN_ORDER = _InOrder()
-for _registered in (
-    effects.lowerable_effects,
-    effects.ordered_effects,
-    effects.shardable_ordered_effects,  # several devices in a process: in order on each
-    effects.control_flow_allowed_effects,
-    effects.remat_allowed_effects,
-    effects.custom_derivatives_allowed_effects,
-):
-    _registered.add_type(_InOrder)
-
 _collective = Primitive("hvd_collective")
 _collective.multiple_results = True
 
@@ -69,7 +44,7 @@ def _results(*avals: Any, operation: Operation) -> tuple[list[Any], set[Any]]:
     shapes = [aval.shape for aval in avals]
     if operation.rows is not None:
         shapes = [(number, *shape[1:]) for number, shape in zip(operation.rows, shapes)]
-    return [aval.update(shape=shape, weak_type=False) for aval, shape in zip(avals, shapes)], {_IN_ORDER}
+    return [aval.update(shape=shape, weak_type=False) for aval, shape in zip(avals, shapes)], {IN_ORDER}
 
 
 def _lower(context: Any, *operands: Any, operation: Operation) -> Sequence[Any]:
@@ -78,8 +53,8 @@ def _lower(context: Any, *operands: Any, operation: Operation) -> Sequence[Any]:
     with_tokens = context.replace(avals_in=[token, *context.avals_in], avals_out=[token, *context.avals_out])
     aliases = {i + 1: i + 1 for i in range(len(operands))} if operation.rows is None else {}
     rule = jax.ffi.ffi_lowering(TARGET, has_side_effect=True, operand_output_aliases=aliases)
-    new_token, *results = rule(with_tokens, context.tokens_in.get(_IN_ORDER), *operands, **operation.attributes())
-    context.set_tokens_out(mlir.TokenSet({_IN_ORDER: new_token}))
+    new_token, *results = rule(with_tokens, context.tokens_in.get(IN_ORDER), *operands, **operation.attributes())
+    context.set_tokens_out(mlir.TokenSet({IN_ORDER: new_token}))
     return results
 
 
@@ -98,7 +73,17 @@ def _batch(
     return results, [0] * len(arrays)
 
 
+_compiled = jit(_collective.bind, static_argnames="operation")
+
+
+def _perform(*arrays: jax.Array, operation: Operation) -> Sequence[Any]:
+    if not config.disable_jit.value:
+        return _compiled(*arrays, operation=operation)
+    with jax.disable_jit(False):  # XLA alone can call the handler
+        return _compiled(*arrays, operation=operation)
+
+
 _collective.def_effectful_abstract_eval(_results)
-_collective.def_impl(jax.jit(_collective.bind, static_argnames="operation"))
+_collective.def_impl(_perform)
 batching.primitive_batchers[_collective] = _batch
 mlir.register_lowering(_collective, _lower)

@@ -17,7 +17,7 @@ import numpy as np
 
 import hvd
 import hvd.jax
-from hvd.jax import collectives, primitive
+from hvd.jax import collectives, ordering
 from hvd.jax.compression import reduce_compressed
 from hvd.jax.errors import translated
 from hvd.keras import gradients
@@ -107,7 +107,7 @@ class OnJax(Backend):
         model.jax_state_sync()
 
     def forget_ranks(self) -> None:
-        primitive.forget_error()
+        ordering.forget_error()
         collectives.forget_place()
 
 
