@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import keras
 import numpy as np
+from keras.src.backend.jax import trainer
 
 import hvd
 import hvd.jax
@@ -102,6 +103,7 @@ class OnJax(Backend):
         wrap_method(keras.optimizers.LossScaleOptimizer, "stateless_apply", _reducing_first)
         for method in ("fit", "train_on_batch"):
             wrap_method(keras.Model, method, _waiting)
+        wrap_method(keras.Model, "make_train_function", _compiling)
 
     def sync_variables(self, model: Any) -> None:
         model.jax_state_sync()
@@ -130,6 +132,29 @@ def _waiting(method: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return waiting
+
+
+def _compiling(make_train_function: Callable[..., Any]) -> Callable[..., Any]:
+    """Model.make_train_function: the step is compiled by `hvd.jax.jit`, whose calls take JAX a tenth of the time."""
+
+    @functools.wraps(make_train_function)
+    def making(self: Any, *args: Any, **kwargs: Any) -> Any:
+        compiled = getattr(trainer, "jit", None)
+        if compiled is not jax.jit or not is_distributed(getattr(self, "optimizer", None)):
+            return make_train_function(self, *args, **kwargs)
+        trainer.jit = _jit
+        try:
+            return make_train_function(self, *args, **kwargs)
+        finally:
+            trainer.jit = compiled
+
+    return making
+
+
+def _jit(function: Callable[..., Any], *, out_shardings: Any = None, **options: Any) -> Callable[..., Any]:
+    if out_shardings is not None:
+        return jax.jit(function, out_shardings=out_shardings, **options)
+    return hvd.jax.jit(function, **options)
 
 
 def _reducing_first(stateless_apply: Callable[..., Any]) -> Callable[..., Any]:
