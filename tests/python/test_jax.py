@@ -387,6 +387,9 @@ def test_a_program_of_hvd_jit_is_one_of_jax_jit():
         assert before["count"].is_deleted()
         before = state()
     assert traced == [1, 2]
+    kept = jnp.ones(3)
+    (handed_on, _), total = hvd.jit(lambda x: ((x, 1), hvd.allreduce(x)))(kept)
+    assert handed_on.unsafe_buffer_pointer() == kept.unsafe_buffer_pointer() and total.tolist() == [1, 1, 1]
     assert jax.typeof(hvd.jit(lambda x: x * 2)(1.0)).weak_type == jax.typeof(jax.jit(lambda x: x * 2)(1.0)).weak_type
 
 

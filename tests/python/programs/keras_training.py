@@ -486,7 +486,7 @@ def check_values() -> None:
 def values_in_a_program() -> None:
     import jax
 
-    from hvd.jax import collectives
+    from hvd.jax import collectives, ordering
 
     collectives._compiled_for = None
     rows = jax.numpy.ones((SIZE, 2)) * (RANK + 1)
@@ -499,6 +499,11 @@ def values_in_a_program() -> None:
     values = [[v.value for v in optimizer.variables], [jax.numpy.ones(())], [variable.value]]
     jax.jit(optimizer.stateless_apply)(*values)
     assert collectives._compiled_for is not None  # a job of one rank would have nothing to reduce
+    ordering._last.token = None
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+    model.train_on_batch(rows, rows[:, :1])
+    assert ordering._last.token is not None  # its step is a program of hvd.jax.jit
 
 
 def check_errors() -> None:

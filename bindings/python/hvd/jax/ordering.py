@@ -146,7 +146,12 @@ def _within_program(
     closed, results = jax.make_jaxpr(of_arrays, return_shape=True)(order, *arrays)
     if closed.effects - {IN_ORDER}:
         return of_arrays(order, *arrays)
-    outputs = _program.bind(*closed.consts, order, *arrays, jaxpr=closed.jaxpr)
+    jaxpr = closed.jaxpr
+    inputs = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, order, *arrays]))
+    outputs = _program.bind(*inputs.values(), jaxpr=jaxpr)
+    for i, variable in enumerate(jaxpr.outvars):
+        if isinstance(variable, core.Var):
+            outputs[i] = inputs.get(variable, outputs[i])  # which JAX returns without a copy
     return jax.tree.unflatten(jax.tree.structure(results), outputs)
 
 
