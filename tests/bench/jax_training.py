@@ -83,9 +83,11 @@ def be_a_rank(kind, model, steps, address):
     if is_hvd(kind):
         import hvd.jax as hvd
 
+        def of_loss(tree):
+            return hvd.allreduce(tree[0]), tree[1]
+
         hvd.init()
         compiled = jax.jit if kind == "hvd, jax.jit" else hvd.jit
-        of_loss = lambda tree: (hvd.allreduce(tree[0]), tree[1])  # noqa: E731
         run = functools.partial(step, average=of_loss if kind == "barrier" else hvd.allreduce_tree)
     elif kind == "alone":
         run = functools.partial(step, average=lambda tree: tree)

@@ -18,7 +18,7 @@ def translated() -> Iterator[None]:
     """Raises errors between ranks as HorovodInternalError."""
     try:
         yield
-    except (jax.errors.JaxRuntimeError, ValueError) as error:  # ValueError: of JAX 0.6 where it calls without Python
+    except jax.errors.JaxRuntimeError as error:
         # A program whose input comes from a failed one fails with its text, and a prefix of its own.
         _, mark, text = str(error).partition(_MARK)
         if not mark:

@@ -1,4 +1,4 @@
-"""What has the operations of all programs performed in the order of the script.
+"""Keeps the operations of all programs in the order of the script.
 
 XLA's CPU runtime starts what is ready in an order that differs from run to run, and runs it on several threads. Without
 more, two ranks could pair one's first operation with the other's second. So operations have an ordered effect: JAX
@@ -18,9 +18,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax._src import config, core, dispatch, effects  # the only place where an effect can be made and be ordered
+from jax._src.array import ArrayImpl
+from jax._src.state.types import AbstractRef
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
@@ -43,7 +44,8 @@ for _registered in (
 
 
 class _Last(threading.local):
-    """The token by which the last program of `jit` orders what comes next. JAX has it as the one of the effect."""
+    """The token by which the last program of `jit` orders what comes next. It is also JAX's token of the effect, unless
+    a program of `jax.jit` came later."""
 
     token: core.Token | None = None
 
@@ -53,13 +55,13 @@ _FIRST = np.zeros(0, np.bool_)  # as JAX's own first token
 
 
 def forget_error() -> None:
-    """After an error, which programs of this thread would raise again since they come after it."""
+    """Forgets the token of a failed program, whose error this thread's later programs would raise again."""
     dispatch.runtime_tokens.current_tokens.pop(IN_ORDER, None)
     dispatch.runtime_tokens.output_runtime_tokens.clear()
 
 
 def is_within_transformation() -> bool:
-    """Whether what is called now is traced: compiled, differentiated, batched."""
+    """Whether the current call is being traced: compiled, differentiated or batched."""
     return not core.trace_state_clean()
 
 
@@ -71,7 +73,7 @@ def jit(
     donate_argnums: int | Sequence[int] | None = None,
     donate_argnames: str | Sequence[str] | None = None,
 ) -> Callable[..., Any]:
-    """Compiles a function as `jax.jit` does, so that a call of it takes JAX a tenth of the time.
+    """Like `jax.jit`, with about a tenth of the overhead for each call of a program with hvd's operations.
 
     >>> @hvd.jit
     ... def step(params, state, batch):
@@ -79,11 +81,11 @@ def jit(
     ...     updates, state = optimizer.update(gradients, state, params)
     ...     return optax.apply_updates(params, updates), state, hvd.allreduce(loss)
 
-    A call of a program with hvd's operations takes `jax.jit` most of a millisecond of Python. What is called within
-    another transformation (`jax.grad`, `jax.vmap`, another compiled function) is compiled by `jax.jit`, and so are
-    programs of processes with several devices, and those with other effects, `jax.debug.print` for instance.
+    `jax.jit` spends most of a millisecond in Python on each call of such a program. Within another transformation
+    (`jax.grad`, `jax.vmap`, another compiled function) and in jobs whose ranks see several devices, it is `jax.jit`.
+    Programs that have other effects as well, `jax.debug.print` for instance, keep the overhead.
 
-    Every rank must call the function equally often, in the same order among hvd's operations.
+    If the function has operations of hvd's, every rank must call it equally often, in the same order among them.
 
     Args:
         function: as for `jax.jit`.
@@ -103,20 +105,35 @@ def jit(
     def program(*args: Any, hvd_order: jax.Array, **kwargs: Any) -> tuple[Any, jax.Array]:
         return _within_program(function, args, kwargs, hvd_order)
 
+    # Both are sent by value to other processes if the function is, so they name nothing but functions of this module.
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if is_within_transformation() or config.disable_jit.value or not _has_one_device():
-            return ordinary(*args, **kwargs)
-        results, order = program(*args, hvd_order=_order_after_last(), **kwargs)
-        dispatch.runtime_tokens.current_tokens[IN_ORDER] = _last.token = core.Token(order)
-        return results
+        return _call(ordinary, program, args, kwargs)
 
+    for name in ("lower", "trace", "eval_shape"):
+        setattr(call, name, getattr(ordinary, name))
     return call
+
+
+def _call(ordinary: Any, program: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if is_within_transformation() or config.disable_jit.value or not _has_one_device():
+        return ordinary(*args, **kwargs)
+    try:
+        results, order = program(*args, hvd_order=_order_after_last(), **kwargs)
+    except ValueError as error:  # of JAX 0.6, where it calls without Python
+        if "HorovodInternalError: " not in str(error):
+            raise
+        raise jax.errors.JaxRuntimeError(str(error)) from None
+    # Which devices the next program uses is not for this one to say.
+    if order.committed:
+        order = ArrayImpl(order.aval, order.sharding, order._arrays, committed=False, _skip_checks=True)
+    dispatch.runtime_tokens.current_tokens[IN_ORDER] = _last.token = core.Token(order)
+    return results
 
 
 @functools.cache
 def _has_one_device() -> bool:
-    return jax.local_device_count() == 1
+    return jax.device_count() == 1
 
 
 def _order_after_last() -> Any:
@@ -132,26 +149,25 @@ def _order_after_last() -> Any:
 def _within_program(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], order: jax.Array
 ) -> tuple[Any, jax.Array]:
-    """The function's results, and the order of what comes after it; traced once for each program."""
+    """The function's results, and the order of what comes after it."""
+    if not isinstance(order, jax.core.Tracer):  # JAX repeats a program uncompiled, to find where a NaN is from
+        return function(*args, **kwargs), order
     leaves, structure = jax.tree.flatten((args, kwargs))
     is_array = [isinstance(leaf, jax.core.Tracer) for leaf in leaves]
     arrays = [leaf for leaf, chosen in zip(leaves, is_array) if chosen]
 
-    def of_arrays(_: jax.Array, *arrays: jax.Array) -> tuple[Any, jax.Array]:
+    def of_arrays(order: jax.Array, *arrays: jax.Array) -> tuple[Any, jax.Array]:
         given = iter(arrays)
         all_leaves = [next(given) if chosen else leaf for leaf, chosen in zip(leaves, is_array)]
         args, kwargs = jax.tree.unflatten(structure, all_leaves)
-        return function(*args, **kwargs), jnp.zeros(_FIRST.shape, _FIRST.dtype)
+        return function(*args, **kwargs), ~order  # computed from the argument, so that JAX keeps it and waits for it
 
     closed, results = jax.make_jaxpr(of_arrays, return_shape=True)(order, *arrays)
-    if closed.effects - {IN_ORDER}:
-        return of_arrays(order, *arrays)
-    jaxpr = closed.jaxpr
-    inputs = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*closed.consts, order, *arrays]))
-    outputs = _program.bind(*inputs.values(), jaxpr=jaxpr)
-    for i, variable in enumerate(jaxpr.outvars):
-        if isinstance(variable, core.Var):
-            outputs[i] = inputs.get(variable, outputs[i])  # which JAX returns without a copy
+    has_refs = any(isinstance(variable.aval, AbstractRef) for variable in closed.jaxpr.invars)
+    if closed.effects - {IN_ORDER} or has_refs:
+        outputs = core.eval_jaxpr(closed.jaxpr, closed.consts, order, *arrays)
+    else:
+        outputs = _program.bind(*closed.consts, order, *arrays, jaxpr=closed.jaxpr)
     return jax.tree.unflatten(jax.tree.structure(results), outputs)
 
 

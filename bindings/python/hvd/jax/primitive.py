@@ -1,4 +1,4 @@
-"""The primitive of all collectives: calls of libhvd_jax.so's handler, which are performed in the order of the script
+"""The primitive of all collectives: calls of libhvd_jax.so's handler. They are performed in the order of the script
 (ordering.py)."""
 
 from __future__ import annotations
