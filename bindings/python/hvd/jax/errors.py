@@ -10,8 +10,6 @@ import jax
 from hvd.exceptions import HorovodInternalError
 from hvd.jax import ordering
 
-_MARK = f"{HorovodInternalError.__name__}: "  # as libhvd_jax.so begins its texts
-
 
 @contextmanager
 def translated() -> Iterator[None]:
@@ -20,7 +18,7 @@ def translated() -> Iterator[None]:
         yield
     except jax.errors.JaxRuntimeError as error:
         # A program whose input comes from a failed one fails with its text, and a prefix of its own.
-        _, mark, text = str(error).partition(_MARK)
+        _, mark, text = str(error).partition(ordering.ERROR_MARK)
         if not mark:
             raise
         ordering.forget_error()

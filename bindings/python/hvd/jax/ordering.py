@@ -25,6 +25,10 @@ from jax._src.state.types import AbstractRef
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
+from hvd.exceptions import HorovodInternalError
+
+ERROR_MARK = f"{HorovodInternalError.__name__}: "  # as libhvd_jax.so begins its texts
+
 
 class _InOrder(effects.Effect):
     def __str__(self) -> str:
@@ -121,7 +125,7 @@ def _call(ordinary: Any, program: Any, args: tuple[Any, ...], kwargs: dict[str, 
     try:
         results, order = program(*args, hvd_order=_order_after_last(), **kwargs)
     except ValueError as error:  # of JAX 0.6, where it calls without Python
-        if "HorovodInternalError: " not in str(error):
+        if ERROR_MARK not in str(error):
             raise
         raise jax.errors.JaxRuntimeError(str(error)) from None
     # Which devices the next program uses is not for this one to say.
