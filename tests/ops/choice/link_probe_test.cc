@@ -86,7 +86,7 @@ TEST_CASE("the probe finds what the links are like, the same on all ranks, in ti
   CHECK(costs.latency == Approx(seconds(c.speed.latency + c.speed.per_message)).epsilon(0.05));
   CHECK(costs.per_message == Approx(seconds(c.speed.per_message)).epsilon(0.05));
   CHECK(costs.per_byte == Approx(c.speed.seconds_per_byte).epsilon(0.05));
-  CHECK(costs.reduce_per_byte < 100e-9);  // of this machine
+  CHECK(plausible(costs));
 }
 
 TEST_CASE("ranks that are no members learn the same") {
