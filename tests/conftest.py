@@ -1,7 +1,9 @@
 """For all Python tests."""
 
+import hashlib
 import os
 import pathlib
+import re
 import runpy
 import signal
 import subprocess
@@ -21,6 +23,19 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 # What XLA compiles for a test runs for a moment: optimising it takes longer.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+
+
+def processor() -> str:
+    """Names the processors that can run what is compiled for this one."""
+    features = re.search(r"^(?:flags|Features)\s*:.*$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return hashlib.sha256(features[0].encode() if features else b"").hexdigest()[:12]
+
+
+# A program that another rank or an earlier run has compiled is not compiled again.
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "hvd-jax", processor())
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 LONG_TEST_LIMIT_S = 7200
 BEGAN = pytest.StashKey[float]()

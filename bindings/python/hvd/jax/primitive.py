@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 from jax._src import config
+from jax.experimental.compilation_cache import compilation_cache
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
@@ -47,8 +49,24 @@ def _results(*avals: Any, operation: Operation) -> tuple[list[Any], set[Any]]:
     return [aval.update(shape=shape, weak_type=False) for aval, shape in zip(avals, shapes)], {IN_ORDER}
 
 
+def _leave_compilation_cache() -> None:
+    """JAX crashes where it writes a program for several devices into its persistent cache that returns a token: XLA
+    serializes the token's layout, and there is none (JAX 0.10)."""
+    if jax.config.jax_compilation_cache_dir is None or not jax.config.jax_enable_compilation_cache:
+        return
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()
+    warnings.warn(
+        "hvd turns JAX's compilation cache off in this process, which has several devices: JAX cannot keep programs "
+        "for several devices with ordered effects",
+        stacklevel=2,
+    )
+
+
 def _lower(context: Any, *operands: Any, operation: Operation) -> Sequence[Any]:
     """A call with the token as its first argument and result."""
+    if jax.local_device_count() > 1:
+        _leave_compilation_cache()
     token = jax.core.abstract_token
     with_tokens = context.replace(avals_in=[token, *context.avals_in], avals_out=[token, *context.avals_out])
     aliases = {i + 1: i + 1 for i in range(len(operands))} if operation.rows is None else {}
