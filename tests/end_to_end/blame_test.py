@@ -214,7 +214,7 @@ def test_torchrun_reports_the_one_that_failed():
     check_names(output, 1, TOLD["exit"])
 
 
-@trials(few=2)
+@trials(few=1)
 def test_under_torchrun_the_one_that_failed_ends_first(trials, burners):
     """Some trials in each process: importing PyTorch takes longer than one."""
     ranks = [trial % RANKS for trial in range(trials)]

@@ -1,4 +1,4 @@
-"""What moves between 2, 4 and 8 hosts: what their leaders say; inside a host there is shared memory."""
+"""What moves between 2, 4 and, with --all, 8 hosts: what their leaders say; inside a host there is shared memory."""
 
 import collections
 import itertools
@@ -20,7 +20,7 @@ def hvdrun():
     return find_hvdrun(PROGRAM)
 
 
-@pytest.fixture(scope="module", params=[2, 4, 8])
+@pytest.fixture(scope="module", params=[2, 4, pytest.param(8, marks=pytest.mark.long)])
 def hosts(lab, request):
     standing = StandingLab(lab, request.param)
     standing.number = request.param

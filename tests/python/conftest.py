@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from launching import run_job
 
 DEFAULT_RANKS = (1, 2, 4)
+COMPILING = ("test_supported", "test_torch_compiled", "test_torch_distributed")  # tests that use PyTorch's compiler
 FRAMEWORKS = ("test_tensorflow", "test_jax", "test_torch", "test_other_arrays")  # tests whose files begin so
 JOB_LIMIT_S = 1200
 TEST_LIMIT_S = 240  # of one test in a job; what TensorFlow traces takes a minute on a busy machine
@@ -94,6 +95,8 @@ def run_on_ranks(ranks: int, selected: list[str], root: Path, tmp: Path) -> tupl
         "HVD_STALL_SHUTDOWN_TIME_SECONDS": "20",
         "TF_CPP_MIN_LOG_LEVEL": "2",
     }
+    if any(Path(file).name.startswith(COMPILING) for file in files):
+        environment["TEST_COMPILES"] = "1"
     pytest_options = ["-q", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
     job = run_job(ranks, ["-m", "pytest", *pytest_options, *files], environment, limit_s=JOB_LIMIT_S, cwd=root)
     outcomes = [read_outcomes(tmp / f"rank{rank}") for rank in range(ranks)]

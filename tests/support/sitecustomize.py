@@ -92,5 +92,5 @@ def only_with_dynamo(decorator, is_of_optimizers):
 
 
 sys.meta_path[:0] = [Absent, TritonFirst]
-if "TEST_REPORTS" not in os.environ:  # a job of many tests (python/conftest.py), some of which compile
+if "TEST_COMPILES" not in os.environ:  # a job of many tests (python/conftest.py), some of which compile
     sys.meta_path.insert(0, WithoutDynamo)
