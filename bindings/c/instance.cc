@@ -3,7 +3,6 @@
 #include <cxxabi.h>
 #include <pthread.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <thread>
 #include <typeinfo>
@@ -132,7 +131,7 @@ void Instance::join(const Environment& environment, const std::optional<Rendezvo
     is_launched_ = joined.is_launched;
     stands_by_ = false;
     ++changes_;
-    watch_for_terminate();
+    if (earlier_terminate_ == nullptr) earlier_terminate_ = std::set_terminate(on_terminate);
   } catch (...) {
     stands_by_ = false;
     in_use_ = false;
@@ -163,7 +162,7 @@ void Instance::shut_down() {
     wait_for_last_call(runtime);
     runtime.reset();
   }
-  drop_unused_arenas();
+  caller_memory_.drop_unused_arenas(nullptr);
   in_use_ = false;
 }
 
@@ -175,10 +174,6 @@ void Instance::fail(const std::string& cause) {
   if (const auto own = member()) {
     own->report_failing(runtime->flight().ended_by_another() ? "has failed after another one" : cause);
   }
-}
-
-void Instance::watch_for_terminate() {
-  if (earlier_terminate_ == nullptr) earlier_terminate_ = std::set_terminate(on_terminate);
 }
 
 // Called for an uncaught C++ exception.
@@ -193,56 +188,12 @@ void Instance::on_terminate() {
   std::abort();
 }
 
-void* Instance::allocate(std::size_t bytes) {
-  const std::shared_ptr<TensorArena> arena = runtime()->arena();
-  if (!arena) return allocate_tensor_memory(bytes);
-  void* memory = arena->allocate(bytes);
-  const MutexLock lock(mutex_);
-  if (std::find(arenas_.begin(), arenas_.end(), arena) == arenas_.end()) arenas_.push_back(arena);
-  return memory;
-}
+void* Instance::allocate(std::size_t bytes) { return caller_memory_.allocate(runtime()->arena(), bytes); }
 
 void Instance::free(void* memory) {
-  if (const std::shared_ptr<TensorArena> arena = arena_of(memory)) {
-    arena->free(memory);
-    drop_unused_arenas();
-  } else if (!free_on_device(memory)) {
-    FreeMemory()(memory);
-  }
-}
-
-void Instance::keep(std::shared_ptr<void> on_device) {
-  const MutexLock lock(mutex_);
-  void* const address = on_device.get();
-  on_devices_[address] = std::move(on_device);
-}
-
-// A forked child has the addresses but no device: releases nothing there.
-bool Instance::free_on_device(void* memory) {
-  if (forked()) return on_devices_.contains(memory);
-  MutexLock lock(mutex_);
-  auto found = on_devices_.extract(memory);
-  lock.unlock();  // the driver may wait for the device
-  return !found.empty();
-}
-
-std::shared_ptr<TensorArena> Instance::arena_of(const void* memory) const {
-  const auto find = [&]() NO_THREAD_SAFETY_ANALYSIS {
-    const auto found =
-        std::find_if(arenas_.begin(), arenas_.end(), [memory](const auto& arena) { return arena->contains(memory); });
-    return found == arenas_.end() ? nullptr : *found;
-  };
-  if (forked()) return find();
-  const MutexLock lock(mutex_);
-  return find();
-}
-
-void Instance::drop_unused_arenas() {
-  if (forked()) return;
-  const MutexLock lock(mutex_);
-  std::erase_if(arenas_, [this](const auto& arena) REQUIRES(mutex_) {
-    return (!runtime_ || runtime_->arena() != arena) && arena->usage().used == 0;
-  });
+  if (forked()) return caller_memory_.free_in_child(memory);
+  const std::shared_ptr<Runtime> runtime = current();
+  caller_memory_.free(memory, runtime ? runtime->arena() : nullptr);
 }
 
 bool Instance::initialized() const { return !forked() && (stands_by_ || current() != nullptr); }

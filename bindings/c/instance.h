@@ -8,12 +8,12 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
+#include <utility>
 
+#include "bindings/c/caller_memory.h"
 #include "core/base/mutex.h"
 #include "core/bootstrap/elastic.h"
 #include "core/bootstrap/rendezvous.h"
@@ -80,10 +80,10 @@ class Instance {
 
   // Allocates in the current arena, or ordinary memory if there is none. Throws Error.
   void* allocate(std::size_t bytes);
-  // Frees memory of the current or an earlier arena, of a device, or ordinary memory.
+  // Frees what allocate() returned, or what was handed to keep().
   void free(void* memory);
   // Owns device memory until free().
-  void keep(std::shared_ptr<void> on_device);
+  void keep(std::shared_ptr<void> on_device) { caller_memory_.keep(std::move(on_device)); }
 
   // True in a child that was forked from a process which uses hvd: no function of hvd works there. Takes no lock,
   // because another thread may have held it at the fork.
@@ -95,11 +95,7 @@ class Instance {
  private:
   Instance();
   void refuse_if_forked() const;
-  void watch_for_terminate() REQUIRES(lifecycle_);
   [[noreturn]] static void on_terminate();
-  std::shared_ptr<TensorArena> arena_of(const void* memory) const;
-  void drop_unused_arenas();
-  bool free_on_device(void* memory) NO_THREAD_SAFETY_ANALYSIS;
   std::shared_ptr<Runtime> ask_anew();
   std::shared_ptr<Runtime> current() const;  // null: this process is in no job
   void leave_standby();
@@ -121,9 +117,7 @@ class Instance {
   std::atomic<bool> stands_by_{false};                   // prospect_ is there: asked without the lock
   std::function<void()> joined_ GUARDED_BY(lifecycle_);
   Environment standby_environment_ GUARDED_BY(lifecycle_);  // as of init_standby()
-  // The current one once it was allocated from, and earlier ones with memory in use.
-  std::vector<std::shared_ptr<TensorArena>> arenas_ GUARDED_BY(mutex_);
-  std::map<void*, std::shared_ptr<void>> on_devices_ GUARDED_BY(mutex_);  // taken by callers, by address
+  CallerMemory caller_memory_;
 };
 
 // The place that this process can expect as a newcomer of the elastic job that has begun without it; empty if it is to

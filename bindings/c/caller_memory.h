@@ -1,0 +1,40 @@
+// Memory that callers of the C interface have of the runtime, until they free it: in a tensor arena, on a device, or
+// ordinary memory. Arenas outlive their runtime while memory in them is in use.
+//
+// Any thread may call. A forked child has the addresses, but neither device nor arena of its own: it frees nothing
+// there.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "core/base/mutex.h"
+#include "core/execution/tensor_arena.h"
+
+namespace hvd {
+
+class CallerMemory {
+ public:
+  // In this arena, or ordinary memory if it is null. Throws Error.
+  void* allocate(const std::shared_ptr<TensorArena>& arena, std::size_t bytes);
+  // Owns device memory until it is freed.
+  void keep(std::shared_ptr<void> on_device);
+  // Frees memory of any of these kinds. Arenas without memory in use are dropped, except for the `current` one.
+  void free(void* memory, const std::shared_ptr<TensorArena>& current);
+  void drop_unused_arenas(const std::shared_ptr<TensorArena>& current);
+
+  // In a child, which has one thread: another one may have held the lock at the fork.
+  void free_in_child(void* memory) NO_THREAD_SAFETY_ANALYSIS;
+
+ private:
+  std::shared_ptr<TensorArena> arena_of(const void* memory) const REQUIRES(mutex_);
+
+  mutable Mutex mutex_;  // held only briefly
+  // The current one once it was allocated from, and earlier ones with memory in use.
+  std::vector<std::shared_ptr<TensorArena>> arenas_ GUARDED_BY(mutex_);
+  std::map<void*, std::shared_ptr<void>> on_devices_ GUARDED_BY(mutex_);  // by address
+};
+
+}  // namespace hvd
