@@ -27,6 +27,28 @@ EngineContext make_context(const EngineParts& parts, std::unique_ptr<Executor> e
           .knobs = knobs_of(parts.config)};
 }
 
+// The run failed here with `own`. Agrees with the other ranks on one reason.
+Status verdict(const EngineParts& parts, const Status& own) {
+  AbortFlag& abort = parts.abort;
+  ControlChannel& channel = parts.channel;
+  if (!abort.raised() && own.code() == StatusCode::peer_lost) {
+    const Deadline deadline = deadline_after(kVerdictTimeout);
+    while (!abort.raised() && Clock::now() < deadline) {
+      while (channel.receive()) {
+      }
+      channel.wait(channel.heard(), deadline, nullptr);
+    }
+  }
+  end_job(own, parts.topology, abort, channel);
+  return abort.reason();
+}
+
+// For the job, not for one of its process sets.
+void record_end(const EngineParts& parts, const Status& reason, bool leaves) {
+  const bool left_in_order = leaves && reason.code() == StatusCode::shut_down;
+  if (parts.set.id == kGlobalProcessSet && !left_in_order) parts.flight.job_ended(reason, parts.topology.job_rank());
+}
+
 }  // namespace
 
 Engine::Engine(const EngineParts& parts, std::unique_ptr<Executor> executor)
@@ -49,7 +71,7 @@ Status Engine::submit(EngineReference& operation) {
   const std::size_t waiting = queue_.push(operation);
   if (waiting == 0) {
     Status status = reason();
-    record_end(status);
+    record_end(parts(), status, leaving_.load(std::memory_order_acquire));
     recorded.ended(status.code());
     return status;
   }
@@ -76,7 +98,7 @@ bool Engine::drive(const auto& body) {
   } catch (...) {
     const Status own = current_exception_status();
     try {
-      end(verdict(own));
+      end(verdict(parts(), own));
     } catch (...) {
       end(own);
     }
@@ -265,22 +287,6 @@ bool Engine::take_operations() {
   return true;
 }
 
-// The run failed here with `own`. Agrees with the other ranks on one reason.
-Status Engine::verdict(const Status& own) {
-  AbortFlag& abort = parts().abort;
-  ControlChannel& channel = parts().channel;
-  if (!abort.raised() && own.code() == StatusCode::peer_lost) {
-    const Deadline deadline = deadline_after(kVerdictTimeout);
-    while (!abort.raised() && Clock::now() < deadline) {
-      while (channel.receive()) {
-      }
-      channel.wait(channel.heard(), deadline, nullptr);
-    }
-  }
-  end_job(own, parts().topology, abort, channel);
-  return abort.reason();
-}
-
 void Engine::end(const Status& reason) {
   ended_ = true;
   {
@@ -290,7 +296,9 @@ void Engine::end(const Status& reason) {
   PendingOperations& pending = context_.pending;
   if (parts().on_end) parts().on_end(reason);
   // That other ranks leave does not matter to a rank that has nothing pending.
-  if (reason.code() != StatusCode::shut_down || !pending.empty() || !queue_.empty()) record_end(reason);
+  if (reason.code() != StatusCode::shut_down || !pending.empty() || !queue_.empty()) {
+    record_end(parts(), reason, leaving_.load(std::memory_order_acquire));
+  }
   // Threads that wait for a device are notified before it is stopped: what it has written by then is void.
   if (parts().abort.raised()) context_.executor->give_up(reason);
   schedule_.give_up_begun();
@@ -298,14 +306,6 @@ void Engine::end(const Status& reason) {
   for (EngineReference& operation : queue_.close()) pending.insert(std::move(operation));
   for (const EngineReference& operation : pending.remove_all()) {
     if (operation->end(reason)) operation->completion.wake();
-  }
-}
-
-// For the job, not for one of its process sets.
-void Engine::record_end(const Status& reason) {
-  const bool left_in_order = leaving_.load(std::memory_order_acquire) && reason.code() == StatusCode::shut_down;
-  if (parts().set.id == kGlobalProcessSet && !left_in_order) {
-    parts().flight.job_ended(reason, parts().topology.job_rank());
   }
 }
 

@@ -81,9 +81,7 @@ class Engine {
   bool ends() REQUIRES(driver_);
   bool may_pause() REQUIRES(driver_);
   bool take_operations() REQUIRES(driver_);
-  Status verdict(const Status& own);
   void end(const Status& reason) REQUIRES(driver_);
-  void record_end(const Status& reason);
   Status reason() const;
 
   Mutex driver_;  // held by the thread that drives

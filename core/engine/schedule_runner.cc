@@ -1,6 +1,8 @@
 #include "core/engine/schedule_runner.h"
 
 #include <algorithm>
+#include <string>
+#include <vector>
 
 #include "core/base/error.h"
 
@@ -44,39 +46,11 @@ ScheduleRunner::ScheduleRunner(EngineContext& context)
 
 void ScheduleRunner::lock(const Schedule& schedule, std::uint64_t epoch) {
   context_.negotiator.settle(context_.parts.config.timeouts.silence_limit());
-  scheduled_.clear();
-  std::vector<std::vector<const Response*>> groups;
-  for (const auto& slots : schedule) {
-    groups.emplace_back();
-    for (const std::uint32_t slot : slots) {
-      groups.back().push_back(scheduled_.emplace_back(context_.negotiator.cache().at(slot)).get());
-    }
-  }
-  plan(groups, epoch);
-  unnamed_since_ = context_.parts.names.changes_of_numbers();
-  unnamed_ = context_.parts.names.name_of_synchronous();
+  staged_ = StagedSchedule(schedule, context_);
+  lock_.propose(epoch, staged_.slots());
   context_.pending.for_each([this](Operation& operation) { file(operation); });
   if (context_.leaves) break_up(ScheduleLock::Cause::leaving);
   show_state();
-}
-
-void ScheduleRunner::plan(const std::vector<std::vector<const Response*>>& groups, std::uint64_t epoch) {
-  stages_ = plan_stages(groups, context_.knobs.fusion_threshold_bytes);
-  std::vector<std::vector<std::uint32_t>> stage_slots;
-  items_.clear();
-  direct_.clear();
-  for (Stage& stage : stages_) {
-    stage_slots.emplace_back();
-    for (const Response* response : responses_of(stage)) stage_slots.back().push_back(response->slot);
-    for (Bucket& bucket : stage) {
-      for (Bucket::Item& item : bucket.items) {
-        if (item.response->slot >= items_.size()) items_.resize(item.response->slot + std::size_t{1});
-        items_[item.response->slot].push_back(&item);
-      }
-    }
-    direct_.push_back(stage.size() == 1 ? context_.executor->make_direct(stage.front()) : DirectCall());
-  }
-  lock_.propose(epoch, stage_slots);
 }
 
 // For the set of all ranks; other sets have their own locks.
@@ -90,7 +64,7 @@ void ScheduleRunner::show_state() {
 void ScheduleRunner::file(Operation& operation) {
   if (!find_slot(operation)) return break_up(ScheduleLock::Cause::new_operation);
   if (!lock_.submitted(operation.scheduled.slot)) return break_up(ScheduleLock::Cause::new_operation);
-  for (Bucket::Item* item : items_[operation.scheduled.slot]) item->own = &operation;
+  staged_.enter(operation.scheduled.slot, operation);
 }
 
 bool ScheduleRunner::follow(const Completion* awaited) {
@@ -99,7 +73,7 @@ bool ScheduleRunner::follow(const Completion* awaited) {
     const ScheduleLock::Step step = lock_.next(asked_to_break());
     if (step.kind == ScheduleLock::Step::Kind::wait) break;
     progressed = true;
-    if (step.kind == ScheduleLock::Step::Kind::perform && perform(stages_[step.stage])) {
+    if (step.kind == ScheduleLock::Step::Kind::perform && perform(staged_.stage(step.stage))) {
       lock_.performed();
       show_state();
     } else {
@@ -116,14 +90,8 @@ bool ScheduleRunner::perform(Stage& stage) {
   return context_.executor->run(stage, context_.pending, context_.waiter, Entry::asking);
 }
 
-bool ScheduleRunner::means(const Call& asked, const DirectCall& direct) const {
-  if (!direct.fits(asked)) return false;
-  if (!asked.name.empty()) return direct.spec->name == asked.name;
-  return direct.spec->name == unnamed_ && context_.parts.names.changes_of_numbers() == unnamed_since_;
-}
-
 bool ScheduleRunner::perform_directly(DirectCall& direct, const TensorMemory& memory, std::exception_ptr& failure) {
-  const auto started = time_next_call() ? std::optional(Clock::now()) : std::nullopt;
+  const auto started = time_.started();
   FlightEntry recorded = context_.recorder.performing(direct.described);
   try {
     if (!context_.executor->run(direct, memory)) {
@@ -139,17 +107,20 @@ bool ScheduleRunner::perform_directly(DirectCall& direct, const TensorMemory& me
     failure = std::current_exception();
   }
   context_.recorder.performed_directly();
-  show_direct_call(started);
+  performed_directly(started);
   return true;
 }
 
-void ScheduleRunner::show_direct_call(std::optional<TimePoint> started) {
+void ScheduleRunner::performed_directly(std::optional<TimePoint> started) {
   lock_.performed();
   show_state();
   blocked_since_.reset();
+  DirectCallTime::ended(started, context_.parts.metrics);
+}
+
+void DirectCallTime::ended(std::optional<TimePoint> started, Metrics& metrics) {
   if (!started) return;
-  const Duration time = (Clock::now() - *started) * kTimed;
-  Metrics& metrics = context_.parts.metrics;
+  const Duration time = (Clock::now() - *started) * kMeasured;
   for (Counter* counter : {&metrics.collective_time, &metrics.communication_time, &metrics.exposed_time}) {
     counter->add(time);
   }
@@ -172,7 +143,7 @@ bool ScheduleRunner::begin(DirectCall& direct, Operation& operation) {
 void ScheduleRunner::finish() {
   if (begun_ == nullptr) return;
   begun_->leave_to_caller(false);
-  const auto started = time_next_call() ? std::optional(Clock::now()) : std::nullopt;
+  const auto started = time_.started();
   Status status;
   try {
     if (!context_.executor->finish(*direct_begun_, context_.waiter)) {
@@ -186,7 +157,7 @@ void ScheduleRunner::finish() {
     if (status.code() != StatusCode::unsupported && status.code() != StatusCode::mismatch) throw;
     begun_->flight.ended(status.code());
   }
-  show_direct_call(started);
+  performed_directly(started);
   const EngineReference ended = std::move(begun_);
   if (ended->end_recorded(status)) ended->completion.wake();
 }

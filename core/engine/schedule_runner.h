@@ -4,15 +4,27 @@
 
 #include <cstdint>
 #include <exception>
-#include <memory>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "core/control/schedule/schedule_lock.h"
 #include "core/engine/engine_context.h"
+#include "core/engine/staged_schedule.h"
 
 namespace hvd {
+
+// The time of direct calls. One in so many is measured, and represents the others: reading the clock costs as much as
+// the rest of the call.
+class DirectCallTime {
+ public:
+  // Nothing if this call is not measured.
+  std::optional<TimePoint> started() { return ++calls_ % kMeasured == 0 ? std::optional(Clock::now()) : std::nullopt; }
+  static void ended(std::optional<TimePoint> started, Metrics& metrics);
+
+ private:
+  static constexpr unsigned kMeasured = 17;  // a prime: the length of repeating steps is seldom a multiple of it
+
+  unsigned calls_ = 0;
+};
 
 class ScheduleRunner {
  public:
@@ -34,15 +46,14 @@ class ScheduleRunner {
   bool follow(const Completion* awaited);
 
   // The direct call of the next stage if `asked` is exactly the operation that it waits for; else null. Costs a few
-  // comparisons; nothing is allocated or looked up. An operation is one that is prepared: of that a number is compared.
+  // comparisons; nothing is allocated or looked up.
   DirectCall* direct_for(const Call& asked) {
     const auto stage = lock_.single(asked_to_break());
-    return stage && means(asked, direct_[*stage]) ? &direct_[*stage] : nullptr;
+    return stage ? staged_.direct_for(asked, *stage, context_.parts.names) : nullptr;
   }
   DirectCall* direct_for(Operation& asked) {
     const auto stage = lock_.single(asked_to_break());
-    if (!stage || direct_[*stage].spec == nullptr || !find_slot(asked)) return nullptr;
-    return direct_[*stage].slot == asked.scheduled.slot ? &direct_[*stage] : nullptr;
+    return stage && find_slot(asked) ? staged_.direct_for(asked, *stage) : nullptr;
   }
   // Performs it on this memory. False if it was declined, and all ranks negotiate again. An Unsupported or a Mismatch
   // ends the operation only, and is stored in `failure`.
@@ -73,10 +84,6 @@ class ScheduleRunner {
   void made_progress() { blocked_since_.reset(); }
 
  private:
-  // One direct call in so many is timed, and represents the others: reading the clock costs as much as the rest of the
-  // call. A prime number: the length of repeating steps is seldom a multiple of it.
-  static constexpr unsigned kTimed = 17;
-
   // Whether the schedule has the operation; stores where, until the next lock.
   bool find_slot(Operation& operation) {
     if (operation.scheduled.epoch == lock_.epoch()) return true;
@@ -85,26 +92,18 @@ class ScheduleRunner {
     return slot.has_value();
   }
   bool asked_to_break() const { return context_.parts.channel.break_requested() >= lock_.epoch(); }
-  bool means(const Call& asked, const DirectCall& direct) const;
-  bool time_next_call() { return ++direct_calls_ % kTimed == 0; }
-  void show_direct_call(std::optional<TimePoint> started);
+  void performed_directly(std::optional<TimePoint> started);
   bool perform(Stage& stage);
   bool wait_on();
   void leave();
   void show_state();
-  void plan(const std::vector<std::vector<const Response*>>& groups, std::uint64_t epoch);
 
   EngineContext& context_;
   ScheduleLock lock_;
-  std::vector<std::shared_ptr<const Response>> scheduled_;  // the responses that stages_ refers to
-  std::vector<Stage> stages_;                               // with this rank's operations, once submitted
-  std::vector<std::vector<Bucket::Item*>> items_;           // of stages_, by slot
-  std::vector<DirectCall> direct_;                          // for each stage
-  EngineReference begun_;                                   // of the next stage, by direct_begun_
+  StagedSchedule staged_;
+  EngineReference begun_;  // of the next stage, by direct_begun_
   DirectCall* direct_begun_ = nullptr;
-  std::uint64_t unnamed_since_ = 0;  // OperationTable::changes_of_numbers() at the lock
-  std::string unnamed_;              // name_of_synchronous() then
-  unsigned direct_calls_ = 0;
+  DirectCallTime time_;
   int late_calls_ = 0;                      // of the stage in progress
   const int most_late_calls_;               // for the engine thread
   std::optional<TimePoint> blocked_since_;  // while locked, with something pending and nothing to perform

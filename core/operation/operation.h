@@ -205,11 +205,13 @@ class Operation {
 
  private:
   // Bits of state_.
-  static constexpr std::uint32_t kEngineHolds = 1;  // until its release()
-  static constexpr std::uint32_t kCallerHolds = 2;  // until its release()
-  static constexpr std::uint32_t kNameTaken = 4;    // until the operation has ended, or the engine releases it
-  static constexpr std::uint32_t kInUse = 8;        // from begin() until the last release() has reset it
-  static constexpr std::uint32_t kKept = 16;        // by the OperationTable, until forget()
+  enum : std::uint32_t {
+    kEngineHolds = 1,  // until its release()
+    kCallerHolds = 2,  // until its release()
+    kNameTaken = 4,    // until the operation has ended, or the engine releases it
+    kInUse = 8,        // from begin() until the last release() has reset it
+    kKept = 16,        // by the OperationTable, until forget()
+  };
 
   const std::shared_ptr<Metrics> metrics_;
   std::atomic<std::uint32_t> state_{kKept};
