@@ -54,23 +54,23 @@ void broadcast_from(HostContext& context, int root, std::span<const Piece> piece
 
 void host_broadcast(HostContext& context, std::span<const Piece> pieces, DType dtype, int root) {
   if (root < 0 || root >= context.ranks()) throw Internal("broadcast: the root is not a rank of this host");
-  context.window.begin("broadcast");
+  context.window.waits().begin("broadcast");
   broadcast_from(context, root, pieces, dtype);
 }
 
 void broadcast_from_leader(HostContext& context, std::span<const Piece> pieces, DType dtype) {
-  context.window.begin("allreduce");
+  context.window.waits().begin("allreduce");
   broadcast_from(context, 0, pieces, dtype);
 }
 
 void host_barrier(HostContext& context) {
-  context.window.begin("barrier");
+  context.window.waits().begin("barrier");
   rendezvous(context);
 }
 
 std::vector<std::byte> exchange_host_words(HostContext& context, std::byte own) {
   if (context.ranks() == 1) return {own};
-  context.window.begin("asking for a collective");
+  context.window.waits().begin("asking for a collective");
   return exchange_notes(context, own);
 }
 

@@ -240,7 +240,7 @@ void host_allgather(HostContext& context, std::span<const Piece> pieces, const H
       moves.push_back({source, p, 0, from[p].output, from[p].elements});
     }
   }
-  context.window.begin("allgather");
+  context.window.waits().begin("allgather");
   const FormTrials::Alternatives alternatives = move_alternatives(context.shape(), bytes);
   in_fastest_form(context, "allgather", context.trials.allgather, bytes, alternatives, [&](FormTrials::Form form) {
     if (form == FormTrials::Form::reading && bytes >= kWritingBytes) {
@@ -270,7 +270,7 @@ void host_reducescatter(HostContext& context, std::span<const Piece> pieces, con
       std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.input == nullptr; });
   std::int64_t bytes = 0;  // of one rank's inputs
   for (const auto& part : parts) bytes += elements_of(part) * static_cast<std::int64_t>(size);
-  context.window.begin("reducescatter");
+  context.window.waits().begin("reducescatter");
   in_fastest_form(context, "reducescatter", context.trials.reducescatter, bytes,
                   streaming_alternative(context.shape(), bytes),
                   [&](FormTrials::Form) { reducescatter_in_chunks(context, parts, joined, reduction); });
@@ -305,7 +305,7 @@ void host_alltoall(HostContext& context, const Piece& piece, const HostCounts& c
   copy_elements(from[self], to[self], counts[self][self], size);
   own[0].elements = sent;
 
-  context.window.begin("alltoall");
+  context.window.waits().begin("alltoall");
   const FormTrials::Alternatives alternatives = move_alternatives(context.shape(), bytes);
   in_fastest_form(context, "alltoall", context.trials.alltoall, bytes, alternatives, [&](FormTrials::Form form) {
     if (form == FormTrials::Form::reading && move_by_reading(context, own, moves, size)) return;

@@ -72,7 +72,7 @@ void host_allreduce(HostContext& context, std::span<const Piece> pieces, const R
   const std::int64_t total = elements_of(pieces);
   const std::int64_t bytes = total * static_cast<std::int64_t>(size_of(reduction.dtype));
   if (total == 0) return;
-  context.window.begin("allreduce");
+  context.window.waits().begin("allreduce");
   const std::int64_t chunk = elements_in(context.window.chunk_bytes(), size_of(reduction.dtype));
   const HostForm form = choose_host_form(context.shape(), bytes);
   if (form == HostForm::note) return note_allreduce(context, pieces, reduction, total);
@@ -99,7 +99,7 @@ void reduce_to_leader(HostContext& context, std::span<const Piece> pieces, const
     for (const Piece& piece : pieces) reduce_alone(piece, unfinished, accumulator, piece.output);
     return;
   }
-  context.window.begin("allreduce");
+  context.window.waits().begin("allreduce");
   const std::int64_t total = elements_of(pieces);
   const std::int64_t chunk = elements_in(context.window.chunk_bytes(), size_of(accumulator));
   sliced_allreduce(context, {PieceCursor(pieces), total, chunk}, pieces, unfinished, accumulator, total);

@@ -80,14 +80,14 @@ class HostBackend final : public Backend {
                          elements * static_cast<std::int64_t>(size_of(call.dtype)) <= kHostNoteBytes;
     if (!is_note || !window.can_open_step()) return false;
     window.enter(call.entry, call.call_id, call.waiter);
-    window.begin("allreduce");
+    window.waits().begin("allreduce");
     begin_note_allreduce(*context_, call.pieces, reduction_of(call), elements);
     return true;
   }
 
   void finish(const CollectiveCall& call) override {
     if (context_->ranks() == 1) return run(call);
-    context_->window.set_waiter(call.waiter);
+    context_->window.waits().set_waiter(call.waiter);
     finish_note_allreduce(*context_, call.pieces, reduction_of(call), call.total_elements());
   }
 
@@ -100,7 +100,7 @@ class HostBackend final : public Backend {
   void tune(const Knobs& knobs) override { context_->window.use_chunks(static_cast<std::size_t>(knobs.chunk_bytes)); }
 
   void set_late_callback(Duration timeout, const std::function<bool()>& late) override {
-    context_->window.set_late_callback(timeout, late);
+    context_->window.waits().set_late_callback(timeout, late);
   }
 
  private:

@@ -303,21 +303,22 @@ bool move_by_reading(HostContext& context, std::span<const Piece> inputs, std::s
 
 void write_to_peer(HostContext& context, int rank, std::uint64_t address, const void* source, std::size_t bytes) {
   struct End {
-    Window& window;
-    ~End() { window.end_write(); }
-  } const end{context.window};
-  if (!context.window.begin_write(rank)) throw PeerLost(context.describe(rank) + " has given up the operation");
+    WindowWrites& writes;
+    ~End() { writes.end(); }
+  } const end{context.window.writes()};
+  if (!context.window.writes().begin(rank)) throw PeerLost(context.describe(rank) + " has given up the operation");
   context.peers.write(rank, address, source, bytes, context.describe);
 }
 
 void withdraw_tensors(HostContext& context) {
-  context.window.withdraw();
+  WindowWrites& writes = context.window.writes();
+  writes.withdraw();
   const Deadline deadline = deadline_after(kWithdrawTime);
   for (int rank = 0; rank < context.ranks(); ++rank) {
-    const auto may_write = [&] { return context.window.is_writing(rank) && context.peers.is_alive(rank); };
+    const auto may_write = [&] { return writes.are_made_by(rank) && context.peers.is_alive(rank); };
     while (rank != context.rank() && may_write() && Clock::now() < deadline) std::this_thread::sleep_for(50us);
     // The threads of a process that is killed do not end at once: one may still copy its last block.
-    if (rank != context.rank() && context.window.is_writing(rank)) std::this_thread::sleep_for(1ms);
+    if (rank != context.rank() && writes.are_made_by(rank)) std::this_thread::sleep_for(1ms);
   }
 }
 

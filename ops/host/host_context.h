@@ -93,9 +93,10 @@ struct HostContext {
   // Set before the first collective: the user's forms, equal on all ranks; and what logs a decision, on one rank.
   std::vector<SizeRange<HostForm>> wanted;
   std::function<void(const std::string&)> report;
-  struct {
+  struct Trials {
     FormTrials allreduce, allgather, broadcast, alltoall, reducescatter;
-  } trials;
+  };
+  Trials trials;
   PublishingCopy publishing;                      // into this rank's slots
   PublishingCopy publishing_results;              // from scratch
   bool streams_outputs = false;                   // inside an OutputScope

@@ -41,7 +41,7 @@ class PeerMemory {
   void read(int rank, std::uint64_t address, void* destination, std::size_t bytes,
             const std::function<std::string(int)>& describe) const;
   // Copies to `address` in the rank's memory, as read() does from there. The caller sees to it that the memory is still
-  // meant for it (Window::begin_write).
+  // meant for it (WindowWrites::begin).
   void write(int rank, std::uint64_t address, const void* source, std::size_t bytes,
              const std::function<std::string(int)>& describe) const;
   // Whether this rank's memory at all these addresses, of which some may be null, is accessible in this way. Cheap for

@@ -14,12 +14,10 @@ namespace {
 // The last rank to publish reduces what find_sources() finds into `result`, before it releases the others.
 void publish_by_last(HostContext& context, const Reduction& reduction, std::int64_t total, const auto& find_sources,
                      std::byte* result) {
-  if (!context.window.announce()) return;
-  if (!context.window.declined()) {
+  context.window.publish([&] {
     find_sources();
     fold(context, reduction, reduction.dtype, result, static_cast<std::size_t>(total));
-  }
-  context.window.release();
+  });
 }
 
 }  // namespace

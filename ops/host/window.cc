@@ -151,30 +151,34 @@ void WindowReduction::await() {
   }
 }
 
+// Either this rank sees that the other has withdrawn, or the other sees that this rank writes (Dekker).
+bool WindowWrites::begin(int rank) {
+  memory_.by_rank[memory_.rank].writing.store(1, std::memory_order_seq_cst);
+  return memory_.by_rank[rank].withdrawn.load(std::memory_order_seq_cst) == 0;
+}
+
+void WindowWrites::end() { memory_.by_rank[memory_.rank].writing.store(0, std::memory_order_release); }
+
+void WindowWrites::withdraw() { memory_.by_rank[memory_.rank].withdrawn.store(1, std::memory_order_seq_cst); }
+
 Window::Window(std::span<std::byte> region, int rank, int ranks, const WindowOptions& options, const AbortFlag* abort,
                WindowWait::Describe describe)
     : memory_(region, rank, ranks, options.chunk_bytes),
       wait_(memory_, abort, std::move(describe)),
       reduction_(memory_, wait_),
+      writes_(memory_),
       chunk_bytes_(memory_.room) {
   const WindowMemory::Rank& own = memory_.by_rank[rank];
   const std::uint32_t even = own.published[0].value, odd = own.published[1].value;
   step_ = settled_ = sequence_reached(even, odd) ? even : odd;
-  rendezvous(options);
-}
 
-void Window::use_chunks(std::size_t bytes) {
-  chunk_bytes_ = std::clamp(bytes / kLine * kLine, kLine * static_cast<std::size_t>(ranks()), memory_.room);
-}
-
-// All ranks must agree whether slices are claimed, but each sees only its own affinity mask: a launcher may have bound
-// every rank to a different core. Therefore the masks are shared and counted together.
-void Window::rendezvous(const WindowOptions& options) {
-  const std::vector<std::uint64_t> own = allowed_cpus();
-  for (std::size_t word = 0; word < std::min(own.size(), WindowMemory::kCpuWords); ++word) {
-    memory_.by_rank[rank()].cpus[word] |= own[word];
+  // All ranks must agree whether slices are claimed, but each sees only its own affinity mask: a launcher may have
+  // bound every rank to a different core. Therefore the masks are shared and counted together.
+  const std::vector<std::uint64_t> allowed = allowed_cpus();
+  for (std::size_t word = 0; word < std::min(allowed.size(), WindowMemory::kCpuWords); ++word) {
+    memory_.by_rank[rank].cpus[word] |= allowed[word];
   }
-  begin("start");
+  wait_.begin("start");
   wait_.set_timeout(options.start_timeout);
   open_step();
   publish();
@@ -183,8 +187,12 @@ void Window::rendezvous(const WindowOptions& options) {
 
   const int cpus = options.cpus > 0 ? options.cpus : memory_.count_cpus();
   wait_.set_cpus(cpus);
-  claimed_ = ranks() > cpus;
+  claimed_ = ranks > cpus;
   reduction_.set_claimed(claimed_);
+}
+
+void Window::use_chunks(std::size_t bytes) {
+  chunk_bytes_ = std::clamp(bytes / kLine * kLine, kLine * static_cast<std::size_t>(ranks()), memory_.room);
 }
 
 void Window::enter(Entry entry, std::uint32_t call_id, Waiter waiter) {
@@ -194,7 +202,7 @@ void Window::enter(Entry entry, std::uint32_t call_id, Waiter waiter) {
 }
 
 void Window::decline(std::uint32_t call_id) {
-  begin("a collective that this rank declines");
+  wait_.begin("a collective that this rank declines");
   wait_.set_waiter(Waiter::engine_thread);
   entry_ = Entry::settled;
   open_step();
@@ -214,13 +222,10 @@ std::byte* Window::local_note() { return memory_.by_rank[memory_.rank].published
 const std::byte* Window::note(int rank) const { return memory_.by_rank[rank].published[step_ & 1].payload.data(); }
 
 void Window::publish() {
-  if (!claimed_) {
-    Signal& own = memory_.by_rank[memory_.rank].published[step_ & 1];
-    own.tag = tag_;
-    own.store_and_wake(step_);
-  } else if (announce()) {
-    release();
-  }
+  if (claimed_) return publish([] {});
+  Signal& own = memory_.by_rank[memory_.rank].published[step_ & 1];
+  own.tag = tag_;
+  own.store_and_wake(step_);
 }
 
 bool Window::announce() {
@@ -233,15 +238,14 @@ bool Window::announce() {
 
 void Window::release() {
   WindowMemory::Shared& shared = *memory_.shared;
+  const bool declined = shared.declined.load(std::memory_order_relaxed) != 0;
   // All ranks have left the previous reduction, or they would not have announced this step.
   shared.claimed.store(0, std::memory_order_relaxed);
   shared.finished.store(0, std::memory_order_relaxed);
-  shared.all_published.tag = (tag_ & ~kDeclined) | (declined() ? kDeclined : 0);
+  shared.all_published.tag = (tag_ & ~kDeclined) | (declined ? kDeclined : 0);
   shared.declined.store(0, std::memory_order_relaxed);
   shared.all_published.store_and_wake(step_);
 }
-
-bool Window::declined() const { return memory_.shared->declined.load(std::memory_order_relaxed) != 0; }
 
 // Returns the bits in which any rank's tag differs from this rank's.
 std::uint32_t Window::await_step() {
@@ -277,16 +281,6 @@ void Window::await_all() {
 void Window::await_entry() {
   if (entry_ == Entry::asking) await_all();
 }
-
-// Either this rank sees that the other has withdrawn, or the other sees that this rank writes (Dekker).
-bool Window::begin_write(int rank) {
-  memory_.by_rank[memory_.rank].writing.store(1, std::memory_order_seq_cst);
-  return memory_.by_rank[rank].withdrawn.load(std::memory_order_seq_cst) == 0;
-}
-
-void Window::end_write() { memory_.by_rank[memory_.rank].writing.store(0, std::memory_order_release); }
-
-void Window::withdraw() { memory_.by_rank[memory_.rank].withdrawn.store(1, std::memory_order_seq_cst); }
 
 void Window::await(int rank) {
   wait_.await(memory_.by_rank[rank].published[step_ & 1], step_, Milestone::published, entry_ == Entry::asking);

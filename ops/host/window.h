@@ -28,9 +28,7 @@
 // declines. If all ask (Entry::asking) and one declines, all ranks take the first step, detect that at its end
 // (await_all() throws Declined), and have done nothing else.
 //
-// A collective may let the ranks write into each other's own memory. A rank that fails in one withdraws its memory
-// before it returns its tensors to their owner: from then on nobody begins to write there, and it can see when nobody
-// does any more.
+// A collective may let the ranks write into each other's own memory (WindowWrites).
 //
 // Used by one thread per rank. All waits end with Timeout at the deadline of the collective, or as the AbortFlag says.
 #pragma once
@@ -139,9 +137,12 @@ class WindowWait {
 
   // `abort` may be null. The memory outlives the object.
   WindowWait(const WindowMemory& memory, const AbortFlag* abort, Describe describe);
+  WindowWait(const WindowWait&) = delete;
+  WindowWait& operator=(const WindowWait&) = delete;
 
   // Sets the number of CPUs available to the ranks. Until then ranks are assumed to outnumber CPUs.
   void set_cpus(int cpus);
+  // Call before ending a collective that another thread may have begun.
   void set_waiter(Waiter waiter) { waiter_ = waiter; }
   void set_timeout(Duration timeout) { timeout_ = timeout; }  // of one wait
   // See Backend::set_late_callback.
@@ -212,14 +213,30 @@ class WindowReduction {
   bool slice_taken_ = false;
 };
 
+// Who writes into whose own memory. A rank that fails in such a collective withdraws its memory before it returns its
+// tensors to their owner: from then on nobody begins to write there, and it can see when nobody does any more.
+class WindowWrites {
+ public:
+  explicit WindowWrites(const WindowMemory& memory) : memory_(memory) {}
+
+  // Before and after this rank writes into the memory of another one; it must end even if begin() returns false: the
+  // other rank has withdrawn its memory.
+  bool begin(int rank);
+  void end();
+  // This rank has failed: its memory is no longer to be written. Some may still be about it.
+  void withdraw();
+  bool are_made_by(int rank) const { return memory_.by_rank[rank].writing.load(std::memory_order_seq_cst) != 0; }
+
+ private:
+  const WindowMemory& memory_;
+};
+
 class Window {
  public:
   // `region` is initially zero, mapped by all ranks with equal options, and outlives the window. Returns when all ranks
   // of the host have called. `abort` may be null.
   Window(std::span<std::byte> region, int rank, int ranks, const WindowOptions& options, const AbortFlag* abort,
          WindowWait::Describe describe);
-  Window(const Window&) = delete;
-  Window& operator=(const Window&) = delete;
 
   int rank() const { return memory_.rank; }
   int ranks() const { return memory_.ranks; }
@@ -228,18 +245,11 @@ class Window {
   void use_chunks(std::size_t bytes);
   bool oversubscribed() const { return claimed_; }  // ranks outnumber CPUs
 
-  // Sets how the next collective begins. Required before each begin(), except of a collective that all ranks have
-  // agreed on and that belongs to the previous one. Call ids have 31 bits.
+  // Sets how the next collective begins, before WindowWait::begin(). Required, except before a collective that all
+  // ranks have agreed on and that belongs to the previous one. Call ids have 31 bits.
   void enter(Entry entry, std::uint32_t call_id, Waiter waiter);
-  // Call before ending a collective that another thread may have begun.
-  void set_waiter(Waiter waiter) { wait_.set_waiter(waiter); }
-  void begin(const char* what) { wait_.begin(what); }
-  // Declines the collective: replaces begin() and the first step.
+  // Declines the collective: replaces WindowWait::begin() and the first step.
   void decline(std::uint32_t call_id);
-  // See Backend::set_late_callback.
-  void set_late_callback(Duration timeout, std::function<bool()> late) {
-    wait_.set_late_callback(timeout, std::move(late));
-  }
 
   // Whether all ranks are known to have published this rank's last step, so that it can open the next without waiting.
   bool can_open_step() const { return settled_ == step_; }
@@ -249,13 +259,15 @@ class Window {
   static constexpr std::size_t kNoteBytes = Signal::kPayloadBytes;
   std::byte* local_note();
   void publish();
-  // publish() in two halves, if ranks outnumber CPUs: announce() returns true for the last rank, which can read the
-  // data of all ranks and must call release() before the others continue. What it writes until then to the reduction's
-  // result() or to common_note(), others can read after await_all() until they announce the next step.
-  bool announce();
-  void release();
+  // publish() if ranks outnumber CPUs: the last rank, which can read the data of all ranks, calls of_last() before the
+  // others continue, unless one has declined. What it writes there to the reduction's result() or to common_note(),
+  // others can read after await_all() until they publish the next step.
+  void publish(const auto& of_last) {
+    if (!announce()) return;
+    if (memory_.shared->declined.load(std::memory_order_relaxed) == 0) of_last();
+    release();
+  }
   std::byte* common_note() const { return memory_.shared->all_published.payload.data(); }
-  bool declined() const;  // called by the last rank, between the two
   // Wait until all ranks, or one, have published the current step. The first step of a collective that this rank asks
   // for must be awaited by await_all() or await_entry() before anything else: they throw Declined if a rank declined.
   void await_all();
@@ -265,26 +277,22 @@ class Window {
   const std::byte* slot(int rank) const { return memory_.slot(rank, step_); }
   const std::byte* note(int rank) const;
 
-  // Before and after this rank writes into the memory of another one; it must end even if begin_write() returns false:
-  // the other rank has withdrawn its memory.
-  bool begin_write(int rank);
-  void end_write();
-  // This rank has failed: its memory is no longer to be written. Some may still be about it.
-  void withdraw();
-  bool is_writing(int rank) const { return memory_.by_rank[rank].writing.load(std::memory_order_seq_cst) != 0; }
-
+  WindowWait& waits() { return wait_; }
+  WindowWrites& writes() { return writes_; }
   WindowReduction& reduction() { return reduction_; }
 
  private:
   using Milestone = WindowMemory::Milestone;
   static constexpr std::uint32_t kDeclined = std::uint32_t{1} << 31;  // in a tag, beside the call id
 
-  void rendezvous(const WindowOptions& options);
+  bool announce();  // true for the last rank, which must call release()
+  void release();
   std::uint32_t await_step();
 
   const WindowMemory memory_;
   WindowWait wait_;
   WindowReduction reduction_;
+  WindowWrites writes_;
   std::size_t chunk_bytes_;
   bool claimed_ = true;           // ranks outnumber CPUs
   Entry entry_ = Entry::settled;  // of the next collective, or of the current one in its first step

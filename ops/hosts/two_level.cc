@@ -143,7 +143,7 @@ class TwoLevelBackend final : public Backend {
 
   void run(const CollectiveCall& call) override {
     if (call.entry == Entry::asking) words_->ask(*call.set, call.call_id);
-    context_->window.set_waiter(call.waiter);
+    context_->window.waits().set_waiter(call.waiter);
     const SliceLayout layout = balanced_layout(call, static_cast<int>(leaders_.size()));
     if (context_->rank() == 0) {
       lead(call, layout);
@@ -215,7 +215,7 @@ class TwoLevelWords final : public WordExchange {
 
   void set_late_callback(Duration timeout, const std::function<bool()>& late) override {
     WordExchange::set_late_callback(timeout, late);
-    context_->window.set_late_callback(timeout, [this] { return say_late(); });
+    context_->window.waits().set_late_callback(timeout, [this] { return say_late(); });
   }
 
  private:

@@ -53,7 +53,7 @@ TEST_CASE("window: a rank that stops in the middle is named") {
     threads.emplace_back([&, rank] {
       Window window(aligned, rank, 3, {.chunk_bytes = 4096, .cpus = cpus, .timeout = 150ms}, nullptr,
                     [](int r) { return "rank " + std::to_string(r); });
-      window.begin("allreduce");
+      window.waits().begin("allreduce");
       window.open_step();
       window.publish();
       window.await_all();
