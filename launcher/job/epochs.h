@@ -17,6 +17,28 @@
 
 namespace hvd::launcher {
 
+// Between two epochs: how long no epoch goes on, and why the last one ended.
+class EpochPause {
+ public:
+  void add_cause(const std::string& cause) { causes_.push_back(cause); }
+  // From now on, unless no epoch goes on already.
+  void begin() {
+    if (!since_) since_ = Clock::now();
+  }
+  void begin(const std::string& cause) {
+    add_cause(cause);
+    begin();
+  }
+  // "0.012", in seconds; and "; rank 1 has failed: ..." for each cause.
+  std::string length_text() const;
+  std::string causes_text() const;
+  void end() { *this = {}; }
+
+ private:
+  std::optional<TimePoint> since_;
+  std::vector<std::string> causes_;
+};
+
 class Epochs {
  public:
   struct Callbacks {
@@ -56,28 +78,15 @@ class Epochs {
  private:
   void stands_by(int process);
   void preempted(int process);
-  void unreachable(int process, std::int64_t rank);
   void failing(int process, const std::string& said);
   void arrived(int process, std::int64_t arrival);
-  void synchronized(int process) {
-    membership_.process_synchronized(process, Clock::now());
-    perform();
-  }
-  void note(const std::string& cause);
   std::string name_of(int process) const;  // "rank 1 on h2" if it was in an epoch
   void perform();
-  void apply(const StartProcess& start) { callbacks_.start(start.process, start.host, start.slot); }
-  void apply(const BeginEpoch& begin);
-  void apply(const AnnounceChange& change);
-  void apply(const BreakEpoch& broken) { set(broken_key(broken.epoch), broken.cause); }
-  void apply(const ExpelProcess& expelled);
-  void apply(const LeaveOutHost& left_out);
-  void apply(const DismissProcess& dismissed) { answer(dismissed.process, {}); }
-  void apply(const EndJob& end) { callbacks_.over(end, last_failed_); }
+  void perform(const MembershipAction& action);
+  void begin_epoch(const BeginEpoch& begin);
+  void announce(const AnnounceChange& change);
   void answer(int process, const EpochPlace& place);
   void tell_starting();
-  void add(const std::string& key, std::int64_t amount);
-  void set(const std::string& key, const std::string& value);
   std::string line_of(const BeginEpoch& begin, const std::string& joined) const;
 
   ElasticStore& store_;
@@ -86,8 +95,7 @@ class Epochs {
   std::map<int, std::int64_t> arrivals_;  // by process: the last
   std::vector<int> members_;              // of the last epoch, by rank
   int told_starting_ = 0;                 // to the last epoch
-  std::optional<TimePoint> paused_;       // since when no epoch goes on
-  std::vector<std::string> causes_;       // of the end of the last epoch
+  EpochPause pause_;
   std::optional<int> last_failed_;
   bool is_stopped_ = false;
   bool is_performing_ = false;

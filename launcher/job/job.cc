@@ -463,24 +463,25 @@ Failure Job::failure_of(int number) const {
 }
 
 void Job::report() {
+  const JobEnd::Reason reason = end_.reason();
   if (const auto& lost = end_.lost_hosts(); !lost.empty() && !end_.first_failed()) {
     output_.append(lost_host_report(lost, end_.ends()));
   } else if (const std::optional<int> rank = end_.first_failed()) {
     output_.append(failure_report(failure_of(*rank), end_.ends()));
-  } else if (failed_server_ && end_.server_has_failed()) {
+  } else if (failed_server_ && reason == JobEnd::Reason::server_failed) {
     Failure failure = failure_of(failed_server_->first);
     failure.rank = rank_at(failed_server_->first).plan.server;
     failure.server_end = RankEnd{.status = failed_server_->second};
     output_.append(failure_report(failure, end_.ends()));
-  } else if (end_.has_timed_out()) {
+  } else if (reason == JobEnd::Reason::timed_out) {
     output_.append(timeout_report(end_.ends()));
-  } else if (end_.has_ended_early()) {
+  } else if (reason == JobEnd::Reason::ended_early) {
     output_.say("the job has ended early, as it was told: exit code " + std::to_string(kEndedEarlyCode));
-  } else if (end_.interrupting_signal() != 0) {
+  } else if (reason == JobEnd::Reason::interrupted) {
     output_.append(interruption_report(end_.interrupting_signal(), end_.ends()));
   }
-  const bool blames_the_job =
-      end_.first_failed() || end_.server_has_failed() || !end_.lost_hosts().empty() || end_.has_timed_out();
+  const bool blames_the_job = end_.first_failed() || !end_.lost_hosts().empty() ||
+                              reason == JobEnd::Reason::server_failed || reason == JobEnd::Reason::timed_out;
   if (blames_the_job && at_failure_ && !at_failure_->empty()) output_.say("at that moment: " + *at_failure_);
   for (const auto& host : hosts_.hosts) {
     for (pid_t pid : host->list_left()) output_.say("process " + std::to_string(pid) + " could not be killed");
@@ -488,7 +489,8 @@ void Job::report() {
 }
 
 bool Job::abandons_output() const {
-  const bool has_no_time = end_.interrupting_signal() != 0 || end_.has_timed_out();
+  const JobEnd::Reason reason = end_.reason();
+  const bool has_no_time = reason == JobEnd::Reason::interrupted || reason == JobEnd::Reason::timed_out;
   return impatient_ || (end_.gave_up() && (hosts_left_ > 0 || has_no_time));
 }
 

@@ -47,6 +47,13 @@ class ElasticStore : public StoreSource {
     tell(key, amount, sum);
     return 0;
   }
+  // The launcher's own words; nobody waits for the answer.
+  void put(const std::string& key, const std::string& value) {
+    ask({.operation = StoreOperation::set, .key = key, .value = value}, [](StatusCode, std::string_view) {});
+  }
+  void add(const std::string& key, std::int64_t amount) {
+    ask({.operation = StoreOperation::add, .key = key, .amount = amount}, [](StatusCode, std::string_view) {});
+  }
   // The ranks of the epoch have left it.
   void erase_epoch(int epoch) { origin_.erase(epoch_prefix(epoch)); }
 

@@ -48,10 +48,17 @@ std::string fates(const std::vector<std::optional<RankEnd>>& ends, const std::ve
   return text;
 }
 
+bool ended_by_hvdrun(const RankEnd& end) { return end.status.by_signal && end.status.value == end.signal_sent; }
+
 // A rank that hvdrun's signal has ended has not failed, unless it had reported a failure before.
 bool has_failed(const RankEnd& end) {
   if (end.lost || end.said.kind == JobEnding::Kind::local_failure || left_others(end)) return true;
-  return !end.status.ok() && !(end.status.by_signal && end.status.value == end.signal_sent);
+  return !end.status.ok() && !ended_by_hvdrun(end);
+}
+
+// A rank that had failed, but was ended by hvdrun, has no exit code of its own.
+int exit_code_of_failed(const RankEnd& end) {
+  return ended_by_hvdrun(end) || end.status.ok() ? 1 : end.status.exit_code();
 }
 
 }  // namespace
@@ -152,7 +159,7 @@ void JobEnd::host_lost(LostHost host, TimePoint now) {
   first_failed_.reset();
 }
 
-// Stages only advance, and the first reason is kept. The current stage may get an earlier deadline.
+// Stages only advance. The current stage may get an earlier deadline.
 void JobEnd::begin(Stage stage, Reason reason, Deadline deadline) {
   if (reason_ == Reason::none) reason_ = reason;
   if (stage > stage_) {
@@ -178,7 +185,7 @@ std::optional<int> JobEnd::signal_due(TimePoint now) {
 int JobEnd::exit_code() const {
   switch (reason_) {
     case Reason::none: return 0;
-    case Reason::rank_failed: return failed_rank_code();
+    case Reason::rank_failed: return exit_code_of_failed(ends_.of(*first_failed_));
     // Programs that handle the signal and exit with code 0 have done what was requested.
     case Reason::interrupted: return ends_.all_are_ok() ? 0 : 128 + interrupting_signal_;
     case Reason::output_closed: return 128 + SIGPIPE;

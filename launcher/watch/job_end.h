@@ -102,6 +102,21 @@ class RankEnds {
 
 class JobEnd {
  public:
+  // Why the job ends. The first reason is kept, except that a lost host takes precedence over a rank (host_lost()).
+  enum class Reason {
+    none,
+    rank_failed,
+    interrupted,  // by a signal
+    output_closed,
+    timed_out,  // --timeout
+    start_failed,
+    host_lost,
+    server_failed,
+    finished,     // an elastic job has
+    ended_early,  // an elastic job, before it had finished
+    too_few       // processes are left in an elastic job
+  };
+
   JobEnd(int size, Duration grace) : grace_(grace), ends_(size) {}
 
   // Events, as the caller observes them.
@@ -149,7 +164,7 @@ class JobEnd {
 
   // Whether the job goes on: nothing has failed, and not all ranks have ended.
   bool is_running() const { return stage_ == Stage::running; }
-  bool server_has_failed() const { return reason_ == Reason::server_failed; }
+  Reason reason() const { return reason_; }
   bool all_ranks_ended() const { return ends_.all_have_ended(); }
   // Processes are left although SIGKILL was sent kKillTime ago.
   bool gave_up() const { return gave_up_; }
@@ -157,38 +172,16 @@ class JobEnd {
   std::optional<int> first_failed() const { return first_failed_; }
   // The hosts that were lost while they had running ranks, in the order of their loss.
   const std::vector<LostHost>& lost_hosts() const { return lost_hosts_; }
-  // Whether the job was ended by --timeout.
-  bool has_timed_out() const { return reason_ == Reason::timed_out; }
-  bool has_ended_early() const { return reason_ == Reason::ended_early; }
-  // The signal that ended the job, if no rank had failed before; else 0.
+  // The signal that ended the job, if that was the reason; else 0.
   int interrupting_signal() const { return interrupting_signal_; }
   const std::vector<std::optional<RankEnd>>& ends() const { return ends_.all(); }
   int exit_code() const;
 
  private:
   enum class Stage { running, grace, terminating, killing };
-  enum class Reason {
-    none,
-    rank_failed,
-    interrupted,
-    output_closed,
-    timed_out,
-    start_failed,
-    host_lost,
-    server_failed,
-    finished,
-    ended_early,
-    too_few
-  };
 
   void begin(Stage stage, Reason reason, Deadline deadline);
   Deadline stage_end() const;
-  // A rank that had failed, but was ended by hvdrun, has no exit code of its own.
-  int failed_rank_code() const {
-    const RankEnd& end = ends_.of(*first_failed_);
-    const bool ended_by_us = end.status.by_signal && end.status.value == end.signal_sent;
-    return ended_by_us || end.status.ok() ? 1 : end.status.exit_code();
-  }
 
   const Duration grace_;
   RankEnds ends_;

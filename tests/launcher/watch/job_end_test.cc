@@ -243,7 +243,7 @@ TEST_CASE("output that nobody reads ends the job as a broken pipe") {
 TEST_CASE("a job whose time is over is ended without a grace period") {
   JobEnd end(2, 100s);
   end.timed_out(kStart);
-  CHECK(end.has_timed_out());
+  CHECK(end.reason() == JobEnd::Reason::timed_out);
   CHECK(end.signal_due(kStart) == SIGTERM);
   end.rank_ended(0, killed(SIGTERM), {}, kStart);
   end.rank_ended(1, exited(0), {}, kStart);
@@ -253,7 +253,7 @@ TEST_CASE("a job whose time is over is ended without a grace period") {
   JobEnd after_failure(2, 1s);
   after_failure.rank_ended(0, exited(3), {}, kStart);
   after_failure.timed_out(kStart);
-  CHECK_FALSE(after_failure.has_timed_out());
+  CHECK(after_failure.reason() == JobEnd::Reason::rank_failed);
   CHECK(after_failure.exit_code() == 3);
   CHECK(after_failure.signal_due(kStart) == SIGTERM);
 }
@@ -325,14 +325,14 @@ TEST_CASE("a server that fails ends the job with its exit code, unless a rank fa
   end.server_failed(exited(5), kStart);
   end.rank_ended(0, exited(3), {}, kStart + 1ms);  // a consequence
   CHECK(end.signal_due(kStart + 1s) == SIGTERM);
-  CHECK(end.server_has_failed());
+  CHECK(end.reason() == JobEnd::Reason::server_failed);
   CHECK_FALSE(end.first_failed().has_value());
   CHECK(end.exit_code() == 5);
 
   JobEnd after_a_rank(2, 1s);
   after_a_rank.rank_ended(0, exited(3), {}, kStart);
   after_a_rank.server_failed(killed(SIGKILL), kStart + 1ms);
-  CHECK_FALSE(after_a_rank.server_has_failed());
+  CHECK(after_a_rank.reason() == JobEnd::Reason::rank_failed);
   CHECK(after_a_rank.first_failed() == 0);
   CHECK(after_a_rank.exit_code() == 3);
 }
