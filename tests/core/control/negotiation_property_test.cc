@@ -375,7 +375,7 @@ TEST_CASE(
   std::size_t stale_hits = 0;
   int largest_statement = 0;
   std::size_t common_messages = 0;
-  const unsigned seeds = hvd::testing::kSanitized ? 4 : 25;
+  const unsigned seeds = hvd::testing::kSanitized ? 2 : 25;
   for (const Scenario& scenario : scenarios) {
     for (unsigned seed = 0; seed < seeds; ++seed) {
       CAPTURE(scenario.size, scenario.names, scenario.cache_capacity, scenario.uneven, seed);

@@ -55,9 +55,11 @@ TEST_CASE("A rank that never comes back costs no memory, and is still counted") 
   for (std::uint64_t round = 1; round <= kRounds; ++round) pending_failures.add(reason("a"), RankSet(1, 3), round);
   CHECK(pending_failures.size() <= 64);
   CHECK(pending_failures.newest() == kRounds);
-  for (std::uint64_t round = 1; round <= kRounds; ++round) CHECK(pending_failures.pay(RankSet(1)).size() == 1);
-  CHECK(pending_failures.pay(RankSet(1)).empty());
-  for (std::uint64_t round = 1; round <= kRounds; ++round) CHECK(pending_failures.pay(RankSet(2)).size() == 1);
+  for (const int rank : {1, 2}) {
+    std::uint64_t paid = 0;
+    while (paid <= kRounds && pending_failures.pay(RankSet(rank)).size() == 1) ++paid;
+    CHECK(paid == kRounds);
+  }
   CHECK(pending_failures.empty());
 }
 

@@ -32,7 +32,8 @@ TEST_CASE("kernels: many inputs and many elements") {
     for (const ReduceOp op : kOps) {
       if (!reduction_exists(dtype, op)) continue;
       for (const std::size_t count : {16u, 17u, 18u, 40u}) {
-        check_all_sets({.dtype = dtype, .op = op}, mixed_inputs(dtype, count, 9001, count));
+        const std::size_t elements = count == 17 ? 9001 : 1001;
+        check_all_sets({.dtype = dtype, .op = op}, mixed_inputs(dtype, count, elements, count));
       }
     }
   }
