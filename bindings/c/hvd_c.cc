@@ -137,13 +137,13 @@ Operation& held_here(hvd_work* work) {
 void leave_to_engine(Operation& operation) {
   if (!operation.left_to_caller()) return;
   try {
-    Instance::get().runtime()->leave_to_engine(operation);
+    Instance::get().runtime()->prepared().leave_to_engine(operation);
   } catch (const Error&) {
   }
 }
 void finish(Operation& operation) {
   try {
-    Instance::get().runtime()->finish(operation);
+    Instance::get().runtime()->prepared().finish(operation);
   } catch (const Error&) {
   }
 }
@@ -352,14 +352,14 @@ hvd_status hvd_add_process_set(const int32_t* ranks, size_t count, int32_t* proc
     refuse_in_callback("hvd_add_process_set");
     std::int32_t& out = required(process_set, "process_set");
     if (count > 0) required(ranks, "ranks");
-    out = Instance::get().runtime()->add_process_set(std::vector<int>(ranks, ranks + count));
+    out = Instance::get().runtime()->sets().add(std::vector<int>(ranks, ranks + count));
   });
 }
 
 hvd_status hvd_remove_process_set(int32_t process_set) {
   return guarded([&] {
     refuse_in_callback("hvd_remove_process_set");
-    Instance::get().runtime()->remove_process_set(process_set);
+    Instance::get().runtime()->sets().remove(process_set);
   });
 }
 
@@ -368,7 +368,7 @@ hvd_status hvd_get_process_set(int32_t process_set, const int32_t** ranks, size_
     thread_local std::vector<std::int32_t> copy;
     const std::int32_t*& first = required(ranks, "ranks");
     std::size_t& size = required(count, "count");
-    copy = Instance::get().runtime()->process_set(process_set).ranks;
+    copy = Instance::get().runtime()->sets().find(process_set).set->ranks;
     first = copy.data();
     size = copy.size();
   });
@@ -386,7 +386,7 @@ hvd_status hvd_prepare(const hvd_call* call, hvd_work** work) {
   return guarded([&] {
     hvd_work*& out = required(work, "work");
     out = nullptr;
-    out = to_pointer(Instance::get().runtime()->prepare(CallersCall(call)));
+    out = to_pointer(Instance::get().runtime()->prepared().prepare(CallersCall(call)));
   });
 }
 
@@ -397,7 +397,7 @@ hvd_status hvd_start(hvd_work* work) {
     if (is_called_back && operation.completion.done() && operation.engine_holds()) {
       throw InvalidArgument("hvd_start() was called by the callback of the same work: let another thread do it");
     }
-    runtime->start(operation);
+    runtime->prepared().start(operation);
   });
 }
 
@@ -405,7 +405,7 @@ hvd_status hvd_start_and_wait(hvd_work* work, int64_t timeout_us) {
   return guarded([&] {
     refuse_in_callback("hvd_start_and_wait");
     Operation& operation = held(work);
-    Instance::get().runtime()->run(operation, deadline_in(timeout_us));
+    Instance::get().runtime()->prepared().run(operation, deadline_in(timeout_us));
     check_end(operation);
   });
 }

@@ -1,5 +1,5 @@
-// The process sets of a job, with the communicators of those that contain this rank; and how all ranks agree to add and
-// to remove sets. Any thread.
+// The process sets of a job, ordered subsets of its ranks, with the communicators of those that contain this rank; and
+// how all ranks agree to add and to remove sets. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,14 @@ class ProcessSets {
   // By number.
   std::vector<ProcessSet> all() const;
 
-  // All ranks call these two together, in the same order, members or not: see Runtime.
+  // All ranks of the job must call these two in the same order, members or not; they return when all have. One thread
+  // at a time.
+  //
+  // Adds a set of these ranks, in any order; returns its number, the same on every rank. Throws InvalidArgument (a rank
+  // that does not exist, or such a set exists already), Mismatch if the ranks of the job ask for different sets.
   std::int32_t add(std::vector<int> ranks);
+  // The number may be reused. Throws InvalidArgument if no such set exists, if it is that of all ranks, or if
+  // operations of this rank are in flight in it; Mismatch.
   void remove(std::int32_t id);
 
   // Shuts down the communicators of all sets but the one of all ranks.

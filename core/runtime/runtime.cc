@@ -66,6 +66,7 @@ Runtime::Runtime(const Config& config, const Dependencies& around)
                                     .on_end = on_end_};
   global_ = std::make_shared<Communicator>(common, kGlobalProcessSet, topology_, store_, nullptr);
   sets_ = std::make_unique<ProcessSets>(topology_, store_, common, global_);
+  prepared_ = std::make_unique<PreparedOperations>(*sets_, global_);
   if (topology_.rank == 0) log_.info(algorithms());
   start_wanted_timeline();
   flight_.initialized();
@@ -97,18 +98,6 @@ std::vector<CallerReference> Runtime::run_all(std::span<const Call> calls, Deadl
   std::vector<Call> renumbered;
   for (const Call& call : calls) renumbered.push_back(in_numbering_of(*target.set, call));
   return target.communicator->run_all(renumbered, deadline);
-}
-
-CallerReference Runtime::prepare(const Call& call) {
-  const ProcessSets::Entry target = sets_->find_local(call.process_set);
-  return target.communicator->prepare(in_numbering_of(*target.set, call), target.communicator);
-}
-
-void Runtime::throw_stale(const Operation& operation) {
-  if (!operation.prepared) throw InvalidArgument("only an operation that was prepared can be started");
-  throw InvalidArgument("'" + operation.spec.name +
-                        "' was prepared before hvd was shut down and initialised anew, or in a process set that was "
-                        "removed: prepare it again");
 }
 
 CallerReference Runtime::send(const Message& message) {

@@ -7,7 +7,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/base/abort_flag.h"
@@ -21,6 +20,7 @@
 #include "core/execution/channel.h"
 #include "core/flight/flight_recorder.h"
 #include "core/runtime/communicator.h"
+#include "core/runtime/prepared_operations.h"
 #include "core/runtime/process_sets.h"
 #include "core/timeline/timeline.h"
 
@@ -69,22 +69,7 @@ class Runtime {
   // Throws InvalidArgument also if the calls are not all for one process set.
   std::vector<CallerReference> run_all(std::span<const Call> calls, Deadline deadline);
 
-  // The same for operations that are prepared once and started many times. InvalidArgument also if this runtime, or the
-  // process set as it is now, is not the one that the operation was prepared in.
-  CallerReference prepare(const Call& call);
-  void start(Operation& operation) {
-    at_home(operation, [&](Communicator& home) { home.start(operation); });
-  }
-  void run(Operation& operation, Deadline deadline) {
-    at_home(operation, [&](Communicator& home) { home.run(operation, deadline); });
-  }
-  // For the caller of an operation that is left to it (Operation::left_to_caller): before it waits, and if it does not.
-  void finish(Operation& operation) {
-    at_home(operation, [](Communicator& home) { home.finish(); });
-  }
-  void leave_to_engine(Operation& operation) {
-    at_home(operation, [&](Communicator& home) { home.leave_to_engine(operation); });
-  }
+  PreparedOperations& prepared() { return *prepared_; }
 
   // Messages between two ranks (core/execution/channel.h): to `message.peer`, or from it, or from any rank. Independent
   // of the operations of all ranks. The job's end ends them; messages that have arrived before may still be received.
@@ -92,18 +77,7 @@ class Runtime {
   CallerReference send(const Message& message);
   CallerReference receive(const Message& message);
 
-  // Process sets: ordered subsets of the ranks. All ranks of the job must call these two in the same order, members or
-  // not; they return when all have. Any thread, one at a time.
-  //
-  // Adds a set of these ranks, in any order; returns its number, the same on every rank. Throws InvalidArgument (a rank
-  // that does not exist, or such a set exists already), Mismatch if the ranks of the job ask for different sets.
-  std::int32_t add_process_set(std::vector<int> ranks) { return sets_->add(std::move(ranks)); }
-  // The number may be reused. Throws InvalidArgument if no such set exists, if it is that of all ranks, or if
-  // operations of this rank are in flight in it; Mismatch.
-  void remove_process_set(std::int32_t id) { sets_->remove(id); }
-  // All sets, by number; or one set, InvalidArgument if it does not exist. Any thread.
-  std::vector<ProcessSet> process_sets() const { return sets_->all(); }
-  ProcessSet process_set(std::int32_t id) const { return *sets_->find(id).set; }
+  ProcessSets& sets() { return *sets_; }
 
   // Ends the job as a failure of this rank: pending and later operations of all ranks end with StatusCode::aborted and
   // "rank 2 on h2 <cause>". No effect if the job has ended. Any thread.
@@ -121,18 +95,6 @@ class Runtime {
   void abandon_in_child() noexcept;
 
  private:
-  // Calls use(communicator) with that of a prepared operation.
-  template <typename Use>
-  void at_home(const Operation& operation, const Use& use) {
-    if (operation.spec.process_set == kGlobalProcessSet) return use(checked_home(operation, global_));
-    const ProcessSets::Entry target = sets_->find_local(operation.spec.process_set);
-    use(checked_home(operation, target.communicator));
-  }
-  static Communicator& checked_home(const Operation& operation, const std::shared_ptr<Communicator>& present) {
-    if (operation.home.owner_before(present) || present.owner_before(operation.home)) throw_stale(operation);
-    return *present;
-  }
-  [[noreturn]] static void throw_stale(const Operation& operation);
   CallerReference run_in_set(const Call& call, Deadline deadline);
   void start_wanted_timeline();
 
@@ -151,7 +113,8 @@ class Runtime {
   const std::function<void(const Status&)> on_end_ = [this](const Status& reason) { channel_->end(reason); };
   std::shared_ptr<Communicator> global_;
   std::unique_ptr<ProcessSets> sets_;  // after global_: the communicators of other sets use it
-  Mutex shut_down_mutex_;              // held throughout shut_down()
+  std::unique_ptr<PreparedOperations> prepared_;
+  Mutex shut_down_mutex_;  // held throughout shut_down()
 };
 
 }  // namespace hvd

@@ -142,7 +142,7 @@ TEST_CASE("SIGKILL of a rank of a process set is heard by a rank outside of it",
     auto* stage = new (mmap(nullptr, sizeof(Stage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Stage{};
     const auto body = [&](int rank, const ForkedRanks::Start& start) {
       const auto runtime = start();
-      const std::int32_t set = runtime->add_process_set({0, 2, kVictim});
+      const std::int32_t set = runtime->sets().add({0, 2, kVictim});
       CallArguments waits{.collective = Collective::barrier, .name = "nobody else comes"};
       if (rank != kOutside) waits.process_set = set;
       stage->looping.fetch_add(1);

@@ -36,11 +36,11 @@ class Sum {
   Sum(Runtime& runtime, const std::string& name, std::size_t elements = 2, std::int32_t set = kGlobalProcessSet)
       : runtime_(runtime), values_(elements), call_{.process_set = set, .name = name} {
     call_.inputs = call_.outputs = {{.data = values_.data(), .shape = {static_cast<std::int64_t>(elements)}}};
-    work_ = runtime.prepare(call_);
+    work_ = runtime.prepared().prepare(call_);
     require(work_->poll(), "what was not started counts as under way");
   }
   ~Sum() {
-    if (work_ != nullptr && work_->left_to_caller()) runtime_.leave_to_engine(*work_);
+    if (work_ != nullptr && work_->left_to_caller()) runtime_.prepared().leave_to_engine(*work_);
   }
 
   Operation& work() { return *work_; }
@@ -48,11 +48,11 @@ class Sum {
   void fill() { values_.assign(values_.size(), static_cast<float>(runtime_.topology().rank + 1)); }
   void start() {
     fill();
-    runtime_.start(*work_);
+    runtime_.prepared().start(*work_);
   }
   // As hvd_work_wait().
   Status wait() {
-    if (work_->left_to_caller()) runtime_.finish(*work_);
+    if (work_->left_to_caller()) runtime_.prepared().finish(*work_);
     require(work_->wait(deadline_after(60s)), "it is not done");
     return work_->completion.status();
   }
@@ -62,7 +62,7 @@ class Sum {
   }
   void run() {
     fill();
-    runtime_.run(*work_, deadline_after(60s));
+    runtime_.prepared().run(*work_, deadline_after(60s));
     check();
   }
   void submit() {
@@ -72,7 +72,7 @@ class Sum {
   }
   void check() const {
     float expected = 0;
-    for (const int rank : runtime_.process_set(call_.process_set).ranks) expected += static_cast<float>(rank + 1);
+    for (const int rank : runtime_.sets().find(call_.process_set).set->ranks) expected += static_cast<float>(rank + 1);
     for (const float value : values_) {
       if (value != expected) throw std::runtime_error("the sum is " + std::to_string(value));
     }
@@ -162,8 +162,8 @@ TEST_CASE("a start is refused while the last one is under way, and its name is t
     for (int i = 0; i < 60; ++i) {
       if (i % 10 == 9 && runtime.topology().rank == 0) {
         sum.start();
-        require_refused([&] { runtime.start(sum.work()); }, "'sum' is already in flight");
-        require_refused([&] { runtime.run(sum.work(), deadline_after(60s)); }, "'sum' is already in flight");
+        require_refused([&] { runtime.prepared().start(sum.work()); }, "'sum' is already in flight");
+        require_refused([&] { runtime.prepared().run(sum.work(), deadline_after(60s)); }, "'sum' is already in flight");
         require_refused([&] { same_name.start(); }, "'sum' is already in flight");
         require_refused([&] { perform(runtime, same_name.call()); }, "'sum' is already in flight");
         rendezvous.arrive_and_wait();
@@ -177,9 +177,9 @@ TEST_CASE("a start is refused while the last one is under way, and its name is t
       same_name.run();
       same_name.submit();
     }
-    require_refused([&] { runtime.prepare(CallArguments{.collective = Collective::join}); }, "join");
+    require_refused([&] { runtime.prepared().prepare(CallArguments{.collective = Collective::join}); }, "join");
     CallerReference plain = runtime.submit(sum.call());
-    require_refused([&] { runtime.start(*plain); }, "prepared");
+    require_refused([&] { runtime.prepared().start(*plain); }, "prepared");
     require(plain->wait(deadline_after(60s)), "not done");
   }));
 }
@@ -193,12 +193,12 @@ TEST_CASE("what nobody waits for ends all the same: polled, or freed while it is
       for (int j = 0; j < 30; ++j) sum.run();
       sum.start();
       while (!sum.work().poll()) {
-        if (sum.work().left_to_caller()) runtime.leave_to_engine(sum.work());
+        if (sum.work().left_to_caller()) runtime.prepared().leave_to_engine(sum.work());
         std::this_thread::yield();
       }
       sum.finish();
       sum.start();
-      if (sum.work().left_to_caller()) runtime.leave_to_engine(sum.work());
+      if (sum.work().left_to_caller()) runtime.prepared().leave_to_engine(sum.work());
       sum.free();
       perform(runtime, {.collective = Collective::barrier, .name = "after"});  // the memory is not used any more
     }
@@ -216,14 +216,15 @@ TEST_CASE("every collective but join can be prepared, and groups") {
     CallArguments broadcast{
         .collective = Collective::broadcast, .name = "broadcast", .root = runtime.topology().size - 1};
     broadcast.inputs = broadcast.outputs = {{.data = root.data(), .shape = {}}};
-    const CallerReference works[] = {runtime.prepare(group), runtime.prepare(gather), runtime.prepare(broadcast),
-                                     runtime.prepare(CallArguments{.collective = Collective::barrier})};
+    const CallerReference works[] = {runtime.prepared().prepare(group), runtime.prepared().prepare(gather),
+                                     runtime.prepared().prepare(broadcast),
+                                     runtime.prepared().prepare(CallArguments{.collective = Collective::barrier})};
     for (int i = 0; i < 40; ++i) {
       first.assign(3, own);
       second.assign(second.size(), 2 * own);
       gathered.assign(2, own + static_cast<float>(i));
       root.front() = own;
-      for (const CallerReference& work : works) runtime.start(*work);
+      for (const CallerReference& work : works) runtime.prepared().start(*work);
       for (const CallerReference& work : works) {
         require(work->wait(deadline_after(60s)) && work->completion.status().ok(), "failed");
       }
@@ -243,10 +244,10 @@ TEST_CASE("prepared operations belong to their process set, which can be removed
   std::barrier<> rendezvous(way.layout.size());
   REQUIRE_NOTHROW(run_ranks(way, [&](Runtime& runtime) {
     for (int i = 0; i < 3; ++i) {
-      const std::int32_t pair = runtime.add_process_set({0, 2});
+      const std::int32_t pair = runtime.sets().add({0, 2});
       if (runtime.topology().rank == 1) {
         require_refused([&] { Sum sum(runtime, "sum", 2, pair); }, "is not in");
-        runtime.remove_process_set(pair);
+        runtime.sets().remove(pair);
         rendezvous.arrive_and_wait();
         continue;
       }
@@ -256,11 +257,11 @@ TEST_CASE("prepared operations belong to their process set, which can be removed
         sum.start();
         sum.finish();
       }
-      runtime.remove_process_set(pair);
+      runtime.sets().remove(pair);
       rendezvous.arrive_and_wait();
       require_refused([&] { sum.start(); }, "process set");
     }
-    const std::int32_t again = runtime.add_process_set({0, 2});
+    const std::int32_t again = runtime.sets().add({0, 2});
     if (runtime.topology().rank == 1) return;
     Sum sum(runtime, "sum", 2, again);
     sum.run();

@@ -43,11 +43,11 @@ TEST_CASE("a process set reduces over its members") {
   INFO(layout.name());
   REQUIRE_NOTHROW(run_ranks({layout, {}}, [](Runtime& runtime) {
     const int rank = runtime.topology().rank;
-    const std::int32_t even = runtime.add_process_set({2, 0}), odd = runtime.add_process_set({1, 3});
-    const std::int32_t three = runtime.add_process_set({0, 1, 3}), alone = runtime.add_process_set({2});
+    const std::int32_t even = runtime.sets().add({2, 0}), odd = runtime.sets().add({1, 3});
+    const std::int32_t three = runtime.sets().add({0, 1, 3}), alone = runtime.sets().add({2});
     require(even == 1 && odd == 2 && three == 3 && alone == 4, "other numbers");
-    require(runtime.process_sets().size() == 5, "not all are listed");
-    require(runtime.process_sets()[1].ranks == std::vector<int>{0, 2}, "not in order");
+    require(runtime.sets().all().size() == 5, "not all are listed");
+    require(runtime.sets().all()[1].ranks == std::vector<int>{0, 2}, "not in order");
     const auto value = static_cast<float>(1 << rank);
     for (int i = 0; i < 50; ++i) {  // enough to lock
       const std::int32_t own = rank % 2 == 0 ? even : odd;
@@ -63,7 +63,7 @@ TEST_CASE("in a process set ranks are called by their numbers in the job") {
   const Layout layout = GENERATE(from_range(kLayoutsOfFour));
   INFO(layout.name());
   REQUIRE_NOTHROW(run_ranks({layout, {}}, [](Runtime& runtime) {
-    const std::int32_t set = runtime.add_process_set({1, 2, 3});
+    const std::int32_t set = runtime.sets().add({1, 2, 3});
     const int rank = runtime.topology().rank;
     if (rank == 0) return;
     auto value = static_cast<float>(rank);
@@ -86,17 +86,17 @@ TEST_CASE("in a process set ranks are called by their numbers in the job") {
 TEST_CASE("process sets that make no sense are refused, and nothing has changed") {
   REQUIRE_NOTHROW(run_ranks({{{3}}, {}}, [](Runtime& runtime) {
     const auto refused = [&](const std::vector<int>& ranks, const std::string& words) {
-      require_refused([&] { runtime.add_process_set(ranks); }, StatusCode::invalid_argument, words);
+      require_refused([&] { runtime.sets().add(ranks); }, StatusCode::invalid_argument, words);
     };
     refused({}, "at least one");
     refused({0, 3}, "rank 3");
     refused({-1}, "rank -1");
     refused({1, 1}, "twice");
     refused({2, 1, 0}, "process set 0");
-    const std::int32_t set = runtime.add_process_set({0, 1});
+    const std::int32_t set = runtime.sets().add({0, 1});
     refused({1, 0}, "process set 1");
-    require_refused([&] { runtime.remove_process_set(0); }, StatusCode::invalid_argument, "all ranks");
-    require_refused([&] { runtime.remove_process_set(9); }, StatusCode::invalid_argument, "no process set 9");
+    require_refused([&] { runtime.sets().remove(0); }, StatusCode::invalid_argument, "all ranks");
+    require_refused([&] { runtime.sets().remove(9); }, StatusCode::invalid_argument, "no process set 9");
     if (runtime.topology().rank == 2) {
       require_refused([&] { sum_in(runtime, set, 1); }, StatusCode::invalid_argument, "rank 2 is not in process set 1");
     } else {
@@ -109,12 +109,12 @@ TEST_CASE("ranks that ask for different sets all hear it, and go on") {
   REQUIRE_NOTHROW(run_ranks({{{3}}, {}}, [](Runtime& runtime) {
     const int rank = runtime.topology().rank;
     const std::vector<int> ranks = rank == 2 ? std::vector<int>{0, 2} : std::vector<int>{0, 1};
-    require_refused([&] { runtime.add_process_set(ranks); }, StatusCode::mismatch, "[0, 2]");
-    const std::int32_t set = runtime.add_process_set({0, 1});
+    require_refused([&] { runtime.sets().add(ranks); }, StatusCode::mismatch, "[0, 2]");
+    const std::int32_t set = runtime.sets().add({0, 1});
     if (rank == 0) {
-      require_refused([&] { runtime.remove_process_set(set); }, StatusCode::mismatch, "remove number [1]");
+      require_refused([&] { runtime.sets().remove(set); }, StatusCode::mismatch, "remove number [1]");
     } else {
-      require_refused([&] { runtime.add_process_set({1, 2}); }, StatusCode::mismatch, "add one of ranks [1, 2]");
+      require_refused([&] { runtime.sets().add({1, 2}); }, StatusCode::mismatch, "add one of ranks [1, 2]");
     }
     require(sum_in(runtime, 0, 1) == 3, "wrong sum");
   }));
@@ -126,14 +126,14 @@ TEST_CASE("numbers of removed sets are given out again, and mean the new set") {
   REQUIRE_NOTHROW(run_ranks({layout, {}}, [](Runtime& runtime) {
     for (int i = 0; i < 5; ++i) {
       const std::vector<int> first{0, 1 + i % 3}, second{1, 2, 3};
-      const std::int32_t a = runtime.add_process_set(first), b = runtime.add_process_set(second);
+      const std::int32_t a = runtime.sets().add(first), b = runtime.sets().add(second);
       require(a == 1 && b == 2, "numbers are not reused");
       if (is_in(runtime, first)) require(sum_in(runtime, a, 1) == 2, "wrong sum");
       if (is_in(runtime, second)) require(sum_in(runtime, b, 1, "x") == 3, "wrong sum");
-      runtime.remove_process_set(a);
+      runtime.sets().remove(a);
       require_refused([&] { sum_in(runtime, a, 1); }, StatusCode::invalid_argument, "no process set 1");
       if (is_in(runtime, second)) require(sum_in(runtime, b, 1, "x") == 3, "wrong sum");
-      runtime.remove_process_set(b);
+      runtime.sets().remove(b);
     }
   }));
 }
@@ -141,20 +141,20 @@ TEST_CASE("numbers of removed sets are given out again, and mean the new set") {
 TEST_CASE("a set in which operations are under way is not removed") {
   std::latch refused(1);
   REQUIRE_NOTHROW(run_ranks({{{3}}, {}}, [&](Runtime& runtime) {
-    const std::int32_t set = runtime.add_process_set({0, 1});
+    const std::int32_t set = runtime.sets().add({0, 1});
     const int rank = runtime.topology().rank;
-    if (rank == 2) return runtime.remove_process_set(set);
+    if (rank == 2) return runtime.sets().remove(set);
     if (rank == 1) refused.wait();  // until then rank 0's operation is under way
     float one = 1;
     CallArguments call{.process_set = set, .name = "open"};
     call.inputs = call.outputs = {{.data = &one, .shape = {}}};
     CallerReference handle = runtime.submit(call);
     if (rank == 0) {
-      require_refused([&] { runtime.remove_process_set(set); }, StatusCode::invalid_argument, "under way");
+      require_refused([&] { runtime.sets().remove(set); }, StatusCode::invalid_argument, "under way");
       refused.count_down();
     }
     require(handle->wait(deadline_after(60s)), "not done");
-    runtime.remove_process_set(set);
+    runtime.sets().remove(set);
   }));
 }
 
@@ -163,7 +163,7 @@ TEST_CASE("a set that waits for a rank holds nobody up, not even in another set 
   INFO(layout.name());
   std::barrier<> others_done(4);
   REQUIRE_NOTHROW(run_ranks({layout, {}}, [&](Runtime& runtime) {
-    const std::int32_t slow = runtime.add_process_set({0, 1}), quick = runtime.add_process_set({0, 1, 2});
+    const std::int32_t slow = runtime.sets().add({0, 1}), quick = runtime.sets().add({0, 1, 2});
     const int rank = runtime.topology().rank;
     float one = 1;
     CallArguments call{.process_set = slow, .name = "waits"};
@@ -183,7 +183,7 @@ TEST_CASE("a set that waits for a rank holds nobody up, not even in another set 
 TEST_CASE("leaving ends the operations of all sets") {
   std::atomic<int> told{0};
   CHECK_THROWS(run_ranks({{{3}}, {}}, [&](Runtime& runtime) {
-    const std::int32_t set = runtime.add_process_set({0, 1});
+    const std::int32_t set = runtime.sets().add({0, 1});
     if (runtime.topology().rank == 1) return runtime.shut_down();
     if (runtime.topology().rank == 2) return;
     require_refused([&] { sum_in(runtime, set, 1, "never"); }, StatusCode::shut_down, "rank 1");

@@ -463,7 +463,7 @@ TEST_CASE("operations without a name match again when a rank comes late to some 
   std::atomic<int> arrived{0};
   std::barrier<> end(layout.size());
   REQUIRE_NOTHROW(run_ranks({layout, kQuickLimit}, [&](Runtime& runtime) {
-    const std::int32_t set = in_a_set ? runtime.add_process_set({0, 1}) : kGlobalProcessSet;
+    const std::int32_t set = in_a_set ? runtime.sets().add({0, 1}) : kGlobalProcessSet;
     const int ranks = in_a_set ? 2 : 3;
     if (runtime.topology().rank < ranks) {
       if (runtime.topology().rank == 1) let_rank_1_be_last(runtime, ranks, arrived);

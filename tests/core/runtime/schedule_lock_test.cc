@@ -396,7 +396,7 @@ TEST_CASE("process sets are locked each for itself") {
   const RunOptions options = on_any_hosts(4);
   std::barrier<> rendezvous(4);
   REQUIRE_NOTHROW(run_ranks(options, [&](Runtime& runtime) {
-    const std::int32_t ends = runtime.add_process_set({0, 3}), middle = runtime.add_process_set({1, 2});
+    const std::int32_t ends = runtime.sets().add({0, 3}), middle = runtime.sets().add({1, 2});
     const int rank = runtime.topology().rank;
     const std::int32_t own = rank == 0 || rank == 3 ? ends : middle;
     Step step(runtime);

@@ -86,7 +86,7 @@ class Program {
       handles.emplace_back(name, runtime_.submit(sum(memory, set, name)));
       if (own_() % 1000 == 0) std::this_thread::sleep_for(100us);
     }
-    const std::vector<int> ranks = runtime_.process_set(set).ranks;
+    const std::vector<int> ranks = runtime_.sets().find(set).set->ranks;
     for (auto& [name, handle] : handles) {
       require(handle->wait(deadline_after(120s)), name + " is not done");
       if (!handle->completion.status().ok()) throw Error(handle->completion.status());
@@ -98,12 +98,12 @@ class Program {
     ++turns_;
     std::vector<float> values(2);
     require(outcome_of_run(runtime_, sum(values, kGlobalProcessSet, "")).ok(), "a synchronous call failed");
-    check(values, runtime_.process_set(0).ranks, "a synchronous sum");
+    check(values, runtime_.sets().find(0).set->ranks, "a synchronous sum");
   }
 
   void run_in_a_set() {
     const std::int32_t id = sets_[common_() % sets_.size()];
-    const ProcessSet set = runtime_.process_set(id);
+    const ProcessSet set = *runtime_.sets().find(id).set;
     const int repetitions = 1 + static_cast<int>(common_() % 5);
     if (set.rank_of(rank_)) {
       for (int i = 0; i < repetitions; ++i) run_step(id, {{"in a set", 100}, {"in a set, too", 10}});
@@ -115,7 +115,7 @@ class Program {
   void change_sets() {
     if (sets_.size() > 2) {
       const std::size_t which = common_() % sets_.size();
-      runtime_.remove_process_set(sets_[which]);
+      runtime_.sets().remove(sets_[which]);
       sets_.erase(sets_.begin() + static_cast<std::ptrdiff_t>(which));
       return;
     }
@@ -124,7 +124,7 @@ class Program {
       if (common_() % 2 == 0) ranks.push_back(rank);
     }
     try {
-      sets_.push_back(runtime_.add_process_set(ranks));
+      sets_.push_back(runtime_.sets().add(ranks));
     } catch (const InvalidArgument&) {
       // None or all of the ranks, or those of another set: so for everyone.
     }

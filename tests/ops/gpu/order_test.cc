@@ -169,7 +169,7 @@ TEST_CASE("process sets have communicators of their own") {
   const FakeGpu gpu;
   REQUIRE_NOTHROW(run_gpu_ranks(4, [&](Runtime& runtime) {
     const int rank = runtime.topology().rank;
-    const std::int32_t even = runtime.add_process_set({0, 2}), odd = runtime.add_process_set({1, 3});
+    const std::int32_t even = runtime.sets().add({0, 2}), odd = runtime.sets().add({1, 3});
     const GpuTensor tensor(gpu, runtime, {static_cast<float>(rank)});
     CallArguments call = allreduce_of(tensor, "x");
     call.process_set = rank % 2 == 0 ? even : odd;
@@ -178,8 +178,8 @@ TEST_CASE("process sets have communicators of their own") {
     const int communicators = gpu.nccl().live_communicators();
     require(communicators >= 2, "communicators: " + std::to_string(communicators));
     perform(runtime, {.collective = Collective::barrier});
-    runtime.remove_process_set(even);
-    runtime.remove_process_set(odd);
+    runtime.sets().remove(even);
+    runtime.sets().remove(odd);
   }));
   CHECK(gpu.nccl().aborted_communicators() == 0);
 }

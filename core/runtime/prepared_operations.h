@@ -1,0 +1,55 @@
+// Operations that are prepared once and started many times: checked, and their memory found, the first time alone. Any
+// thread.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "core/runtime/communicator.h"
+#include "core/runtime/process_sets.h"
+
+namespace hvd {
+
+// All but prepare() throw InvalidArgument if this runtime, or the process set as it is now, is not the one that the
+// operation was prepared in.
+class PreparedOperations {
+ public:
+  // `global`: of all ranks. `sets` outlives this object.
+  PreparedOperations(ProcessSets& sets, std::shared_ptr<Communicator> global)
+      : sets_(sets), global_(std::move(global)) {}
+
+  // As in Communicator, for the process set of the call; InvalidArgument also if this rank is not in it.
+  CallerReference prepare(const Call& call);
+  void start(Operation& operation) {
+    at_home(operation, [&](Communicator& home) { home.start(operation); });
+  }
+  void run(Operation& operation, Deadline deadline) {
+    at_home(operation, [&](Communicator& home) { home.run(operation, deadline); });
+  }
+  // For the caller of an operation that is left to it (Operation::left_to_caller): before it waits, and if it does not.
+  void finish(Operation& operation) {
+    at_home(operation, [](Communicator& home) { home.finish(); });
+  }
+  void leave_to_engine(Operation& operation) {
+    at_home(operation, [&](Communicator& home) { home.leave_to_engine(operation); });
+  }
+
+ private:
+  // Calls use(communicator) with the operation's.
+  template <typename Use>
+  void at_home(const Operation& operation, const Use& use) {
+    if (operation.spec.process_set == kGlobalProcessSet) return use(checked_home(operation, global_));
+    const ProcessSets::Entry target = sets_.find_local(operation.spec.process_set);
+    use(checked_home(operation, target.communicator));
+  }
+  static Communicator& checked_home(const Operation& operation, const std::shared_ptr<Communicator>& present) {
+    if (operation.home.owner_before(present) || present.owner_before(operation.home)) throw_stale(operation);
+    return *present;
+  }
+  [[noreturn]] static void throw_stale(const Operation& operation);
+
+  ProcessSets& sets_;
+  const std::shared_ptr<Communicator> global_;
+};
+
+}  // namespace hvd
