@@ -32,10 +32,4 @@ std::vector<std::vector<std::uint32_t>> StagedSchedule::slots() const {
   return slots;
 }
 
-bool StagedSchedule::means(const Call& asked, const DirectCall& direct, const OperationTable& names) const {
-  if (!direct.fits(asked)) return false;
-  if (!asked.name.empty()) return direct.spec->name == asked.name;
-  return direct.spec->name == unnamed_ && names.changes_of_numbers() == unnamed_since_;
-}
-
 }  // namespace hvd

@@ -39,7 +39,11 @@ class StagedSchedule {
   }
 
  private:
-  bool means(const Call& asked, const DirectCall& direct, const OperationTable& names) const;
+  bool means(const Call& asked, const DirectCall& direct, const OperationTable& names) const {
+    if (!direct.fits(asked)) return false;
+    if (!asked.name.empty()) return direct.spec->name == asked.name;
+    return direct.spec->name == unnamed_ && names.changes_of_numbers() == unnamed_since_;
+  }
 
   std::vector<std::shared_ptr<const Response>> responses_;  // that stages_ refers to
   std::vector<Stage> stages_;

@@ -66,7 +66,7 @@ Runtime::Runtime(const Config& config, const Dependencies& around)
                                     .on_end = on_end_};
   global_ = std::make_shared<Communicator>(common, kGlobalProcessSet, topology_, store_, nullptr);
   sets_ = std::make_unique<ProcessSets>(topology_, store_, common, global_);
-  prepared_ = std::make_unique<PreparedOperations>(*sets_, global_);
+  prepared_.emplace(*sets_, global_);
   if (topology_.rank == 0) log_.info(algorithms());
   start_wanted_timeline();
   flight_.initialized();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -113,7 +114,7 @@ class Runtime {
   const std::function<void(const Status&)> on_end_ = [this](const Status& reason) { channel_->end(reason); };
   std::shared_ptr<Communicator> global_;
   std::unique_ptr<ProcessSets> sets_;  // after global_: the communicators of other sets use it
-  std::unique_ptr<PreparedOperations> prepared_;
+  std::optional<PreparedOperations> prepared_;
   Mutex shut_down_mutex_;  // held throughout shut_down()
 };
 
