@@ -72,15 +72,16 @@ bool Operation::end(const Status& status) {
 }
 
 bool Operation::end_recorded(const Status& status) {
-  state_.fetch_and(~kNameTaken, std::memory_order_release);
+  state_.fetch_and(~State::kNameTaken, std::memory_order_release);
   return completion.complete(status);
 }
 
 void Operation::release(Holder holder) {
-  const std::uint32_t holds = holder == Holder::engine ? kEngineHolds : kCallerHolds;
-  const std::uint32_t released = holder == Holder::engine ? kEngineHolds | kNameTaken : kCallerHolds;
+  const std::uint32_t holds = holder == Holder::engine ? State::kEngineHolds : State::kCallerHolds;
+  const std::uint32_t released =
+      holder == Holder::engine ? State::kEngineHolds | State::kNameTaken : State::kCallerHolds;
   const std::uint32_t before = state_.fetch_and(~released, std::memory_order_acq_rel);
-  if ((before & (kEngineHolds | kCallerHolds)) != holds) return;
+  if ((before & (State::kEngineHolds | State::kCallerHolds)) != holds) return;
   completion.reset();
   memory.outputs.clear();
   memory.ready.reset();
@@ -91,7 +92,7 @@ void Operation::release(Holder holder) {
     std::vector<std::int64_t>().swap(spec.splits);
     std::vector<TensorMemory>().swap(memory.tensors);
   }
-  if ((state_.fetch_and(~kInUse, std::memory_order_acq_rel) & kKept) == 0) delete this;
+  if ((state_.fetch_and(~State::kInUse, std::memory_order_acq_rel) & State::kKept) == 0) delete this;
 }
 
 BegunOperation begin_message(const std::shared_ptr<Metrics>& metrics) {

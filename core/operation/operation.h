@@ -149,14 +149,15 @@ class Operation {
   void begin() {
     agreed = false;
     tensors_left = spec.tensors.size();
-    state_.store(kKept | kInUse | kEngineHolds | kCallerHolds | kNameTaken, std::memory_order_relaxed);
+    state_.store(State::kKept | State::kInUse | State::kEngineHolds | State::kCallerHolds | State::kNameTaken,
+                 std::memory_order_relaxed);
   }
 
   // From now on its caller holds a reference, no table knows it, and it counts as done, until it begins again.
   void prepare(std::weak_ptr<const void> of) {
     prepared = true;
     home = std::move(of);
-    state_.store(kInUse | kCallerHolds, std::memory_order_relaxed);
+    state_.store(State::kInUse | State::kCallerHolds, std::memory_order_relaxed);
     static_cast<void>(completion.complete(Status()));
   }
   // begin() of a prepared operation that has ended and that the engine has released.
@@ -164,23 +165,23 @@ class Operation {
     agreed = false;
     tensors_left = spec.tensors.size();
     completion.reset();
-    state_.fetch_or(kEngineHolds | kNameTaken, std::memory_order_acq_rel);
+    state_.fetch_or(State::kEngineHolds | State::kNameTaken, std::memory_order_acq_rel);
   }
   // A moment after its end is visible: the engine still wakes those who sleep.
-  bool engine_holds() const { return (state_.load(std::memory_order_acquire) & kEngineHolds) != 0; }
+  bool engine_holds() const { return (state_.load(std::memory_order_acquire) & State::kEngineHolds) != 0; }
 
   // Whether the OperationTable has it.
-  bool kept() const { return (state_.load(std::memory_order_relaxed) & kKept) != 0; }
-  void keep() { state_.fetch_or(kKept, std::memory_order_relaxed); }
+  bool kept() const { return (state_.load(std::memory_order_relaxed) & State::kKept) != 0; }
+  void keep() { state_.fetch_or(State::kKept, std::memory_order_relaxed); }
 
   // Of a prepared operation that a caller's thread has begun: the engine is not awake to end it, since that thread will
   // do so when it waits. A thread that does not wait sets this to false and wakes the engine.
   bool left_to_caller() const { return left_to_caller_.load(std::memory_order_acquire); }
   void leave_to_caller(bool leave) { left_to_caller_.store(leave, std::memory_order_release); }
-  bool in_use() const { return (state_.load(std::memory_order_acquire) & kInUse) != 0; }
+  bool in_use() const { return (state_.load(std::memory_order_acquire) & State::kInUse) != 0; }
 
   // The name is taken until the operation has ended: the engine frees it before the end becomes visible.
-  bool name_taken() const { return (state_.load(std::memory_order_acquire) & kNameTaken) != 0; }
+  bool name_taken() const { return (state_.load(std::memory_order_acquire) & State::kNameTaken) != 0; }
 
   // Driving thread, once: frees the name, then completes the operation. True if Completion::wake() must be called.
   [[nodiscard]] bool end(const Status& status);
@@ -196,7 +197,7 @@ class Operation {
   void release(Holder holder);
   // The OperationTable drops its reference.
   void forget() {
-    if ((state_.fetch_and(~kKept, std::memory_order_acq_rel) & kInUse) == 0) delete this;
+    if ((state_.fetch_and(~State::kKept, std::memory_order_acq_rel) & State::kInUse) == 0) delete this;
   }
 
   // Links of the tables that contain it (OperationIndex).
@@ -205,16 +206,16 @@ class Operation {
 
  private:
   // Bits of state_.
-  enum : std::uint32_t {
-    kEngineHolds = 1,  // until its release()
-    kCallerHolds = 2,  // until its release()
-    kNameTaken = 4,    // until the operation has ended, or the engine releases it
-    kInUse = 8,        // from begin() until the last release() has reset it
-    kKept = 16,        // by the OperationTable, until forget()
+  struct State {
+    static constexpr std::uint32_t kEngineHolds = 1;  // until its release()
+    static constexpr std::uint32_t kCallerHolds = 2;  // until its release()
+    static constexpr std::uint32_t kNameTaken = 4;    // until the operation has ended, or the engine releases it
+    static constexpr std::uint32_t kInUse = 8;        // from begin() until the last release() has reset it
+    static constexpr std::uint32_t kKept = 16;        // by the OperationTable, until forget()
   };
 
   const std::shared_ptr<Metrics> metrics_;
-  std::atomic<std::uint32_t> state_{kKept};
+  std::atomic<std::uint32_t> state_{State::kKept};
   std::atomic<bool> left_to_caller_{false};
 };
 

@@ -52,7 +52,7 @@ def _results(*avals: Any, operation: Operation) -> tuple[list[Any], set[Any]]:
 def _leave_compilation_cache() -> None:
     """JAX crashes where it writes a program for several devices into its persistent cache that returns a token: XLA
     serializes the token's layout, and there is none (JAX 0.10)."""
-    if jax.config.jax_compilation_cache_dir is None or not jax.config.jax_enable_compilation_cache:
+    if config.compilation_cache_dir.value is None or not config.enable_compilation_cache.value:
         return
     jax.config.update("jax_enable_compilation_cache", False)
     compilation_cache.reset_cache()
