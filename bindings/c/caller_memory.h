@@ -1,8 +1,8 @@
 // Memory that callers of the C interface have of the runtime, until they free it: in a tensor arena, on a device, or
 // ordinary memory. Arenas outlive their runtime while memory in them is in use.
 //
-// Any thread may call. A forked child has the addresses, but neither device nor arena of its own: it frees nothing
-// there.
+// Any thread may call. A forked child has the addresses, but neither devices nor arenas: it frees ordinary memory
+// alone.
 #pragma once
 
 #include <cstddef>
