@@ -14,7 +14,7 @@ import pytest
 
 import hvd.jax as hvd
 from hvd import elastic
-from hvd.jax import collectives, compression
+from hvd.jax import collectives, compression, ordering
 from hvd.jax.errors import translated
 from launching import ROOT, run_job
 
@@ -439,8 +439,12 @@ def test_what_jax_does_with_programs_of_jax_jit_it_does_with_those_of_hvd_jit():
 
     assert [counting(counter, new_ref(jnp.zeros(2)), float(n)) for n in range(3)] == [0, 2, 4]
     assert counter[...] == 3
-    device = jax.devices()[0]
-    assert square(jax.device_put(1.0, device)).committed and not square(1.0).committed
+    one = jax.device_put(1.0, jax.devices()[0])
+    assert square(one).committed and not square(1.0).committed
+    ordering.forget_error()  # as in a thread that has called no program yet
+    with jax.transfer_guard("disallow"):
+        result = square(one)
+    assert result == 4
 
 
 @pytest.mark.ranks(4)

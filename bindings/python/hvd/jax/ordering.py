@@ -143,11 +143,11 @@ def _has_one_device() -> bool:
 def _order_after_last() -> Any:
     token = dispatch.runtime_tokens.current_tokens.get(IN_ORDER)
     if token is None:
-        return _FIRST
+        return jax.device_put(_FIRST)  # explicitly, which jax.transfer_guard() may require
     if token is _last.token:
         return token._buf
     token.block_until_ready()  # of a program with an effect, which has another layout
-    return _FIRST
+    return jax.device_put(_FIRST)
 
 
 def _within_program(

@@ -65,7 +65,7 @@ def _leave_compilation_cache() -> None:
 
 def _lower(context: Any, *operands: Any, operation: Operation) -> Sequence[Any]:
     """A call with the token as its first argument and result."""
-    if jax.local_device_count() > 1:
+    if jax.device_count() > 1:
         _leave_compilation_cache()
     token = jax.core.abstract_token
     with_tokens = context.replace(avals_in=[token, *context.avals_in], avals_out=[token, *context.avals_out])
