@@ -9,7 +9,6 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 import yaml
-from kubeflow_trainer_api import models
 
 FOLDER = Path(__file__).parents[2] / "deploy/kubernetes"
 OVERLAYS = sorted(path.name for path in (FOLDER / "overlays").iterdir())
@@ -101,6 +100,8 @@ def unknown(given, known, path=""):
 
 
 def test_the_train_job_agrees_with_its_runtime():
+    from kubeflow_trainer_api import models  # takes two seconds
+
     found = resources("trainjob")
     for (kind, _), document in found.items():
         model = getattr(models, f"TrainerV1alpha1{kind}").from_dict(document)

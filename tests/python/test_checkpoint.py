@@ -13,7 +13,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 import hvd.torch as hvd
 from hvd import checkpoint, elastic
@@ -352,6 +351,8 @@ def test_a_sharded_state_is_a_checkpoint_of_torch(default_group, tmp_path):
         assert content(other) == committed
         hvd.barrier()
     if hvd.rank() == 0:
+        from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
         dcp_to_torch_save(checkpoints.folder(1), folder / "whole.pt")
         converted = torch.load(folder / "whole.pt")
         assert whole(converted["model"]) == committed[0]
