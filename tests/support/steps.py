@@ -22,7 +22,7 @@ from pathlib import Path
 from summary import minutes
 
 TICK_S = 15
-STEP_LIMIT_S = 45 * 60
+STEP_LIMIT_S = 65 * 60
 ABORT_S = 5  # for what an aborted step writes
 LINES_OF_A_FAILURE = 100
 
