@@ -12,6 +12,8 @@ template <typename... Functions>
 struct Each : Functions... {
   using Functions::operator()...;
 };
+template <typename... Functions>
+Each(Functions...) -> Each<Functions...>;
 
 // "process 4", "processes 4, 7": those of `processes` that `others` does not have.
 std::string list_processes_without(const std::vector<int>& processes, const std::vector<int>& others) {
