@@ -96,7 +96,7 @@ def test_errors_say_what_to_do(agents):
     agents.name("h2", 9)
     other = {"HVD_JOB_KEY": secrets.token_hex(32)}
     wrong = agents.hvdrun("-np", 1, "-H", "h1", "true", **other)
-    gone = agents.hvdrun("-np", 1, "-H", "h2", "--start-timeout", 1, "true")
+    gone = agents.hvdrun("-np", 1, "-H", "h2", "--start-timeout", 5, "true")
     assert wrong.finish() == 1 and gone.finish() == 1
     told = f"the agent at 127.0.0.1:{agents.ports['h1']} does not accept this hvdrun: not accepted by "
     assert told in wrong.text and "; HVD_JOB_KEY and hvd's version must be the same" in wrong.text, wrong.text
