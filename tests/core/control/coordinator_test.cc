@@ -7,7 +7,6 @@
 #include "tests/core/control/specs.h"
 #include "tests/core/control/times.h"
 #include "tests/support/catch.h"
-#include "tests/support/sanitized.h"
 
 using namespace hvd;
 using Catch::Matchers::Contains;
@@ -716,7 +715,6 @@ TEST_CASE("Who comes late to a join that was given up gets the same error, as do
 }
 
 TEST_CASE("Names that nobody comes back to do not fill the memory: the oldest are forgotten") {
-  if (hvd::testing::kSanitized) return;  // takes half a minute, of what others do a few times
   constexpr int kRemembered = 1 << 16;
   Job job(2, 16, 25s);
   for (int i = 0; i <= kRemembered; ++i) job.ask(0, allreduce("unnamed." + std::to_string(i)));

@@ -120,7 +120,7 @@ def jit(
 
 
 def _call(ordinary: Any, program: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if is_within_transformation() or config.disable_jit.value or not _has_one_device():
+    if is_within_transformation() or config.disable_jit.value or not has_one_device():
         return ordinary(*args, **kwargs)
     try:
         results, order = program(*args, hvd_order=_order_after_last(), **kwargs)
@@ -136,7 +136,8 @@ def _call(ordinary: Any, program: Any, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 @functools.cache
-def _has_one_device() -> bool:
+def has_one_device() -> bool:
+    """Whether there is one device in all processes that JAX knows of."""
     return jax.device_count() == 1
 
 

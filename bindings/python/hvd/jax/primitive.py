@@ -15,7 +15,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
 from hvd.jax.library import TARGET
-from hvd.jax.ordering import IN_ORDER, jit
+from hvd.jax.ordering import IN_ORDER, has_one_device, jit
 
 
 class Operation(Protocol):
@@ -65,7 +65,7 @@ def _leave_compilation_cache() -> None:
 
 def _lower(context: Any, *operands: Any, operation: Operation) -> Sequence[Any]:
     """A call with the token as its first argument and result."""
-    if jax.device_count() > 1:
+    if not has_one_device():
         _leave_compilation_cache()
     token = jax.core.abstract_token
     with_tokens = context.replace(avals_in=[token, *context.avals_in], avals_out=[token, *context.avals_out])
