@@ -34,7 +34,7 @@ HeldShard::HeldShard(std::uint32_t number, Role role, const ServerOptions& optio
              parts_of(options)),
       role_(role) {
   if (role != Role::primary) shard_.follow();
-  if (options.copies > 1) shard_.keep_evicted();
+  if (options.copies > 1) shard_.keep_evicted(true);
 }
 
 // ---- The primary
@@ -101,7 +101,7 @@ void HeldShard::step_down() {
 void HeldShard::move_to(int server) {
   if (!is_primary() || replication_) return;
   destination_ = server;
-  shard_.keep_evicted();
+  shard_.keep_evicted(true);
   replication_ = std::make_unique<Replication>(shard_, options_.server, server, options_.lease, store_, key_, log_);
 }
 
@@ -124,7 +124,7 @@ void HeldShard::finish_move() {
 void HeldShard::give_up_move(const Error& cause) {
   log_.warning("shard " + std::to_string(number()) + " stays here: " + cause.what());
   replication_.reset();
-  shard_.forget_evicted();
+  shard_.keep_evicted(false);
   const int destination = *std::exchange(destination_, std::nullopt);
   try {
     ShardPlaces(store_, options_.servers).want(number(), destination, options_.server);

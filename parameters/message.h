@@ -120,6 +120,16 @@ inline PsRequest parse_request(std::span<const std::byte, kPsHeaderBytes> bytes)
   return request;
 }
 
+// For a payload that does not belong to its header: throws Internal.
+inline void require_payload(bool holds) {
+  if (!holds) throw Internal("a request to a parameter server whose payload does not belong to its header");
+}
+
+// Of a push or a fill: keys, and for each a row of float32.
+inline void require_rows(const PsRequest& request, std::span<const std::byte> payload, std::size_t width) {
+  require_payload(payload.size() == std::size_t{request.rows} * (sizeof(std::uint64_t) + width * sizeof(float)));
+}
+
 inline PsAnswer parse_answer(std::span<const std::byte, kPsHeaderBytes> bytes) {
   PsAnswer answer;
   std::memcpy(&answer, bytes.data(), sizeof answer);

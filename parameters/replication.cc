@@ -154,7 +154,7 @@ bool Replication::prepare(const PsRequest& request, std::span<const std::byte> p
   return write(request, payload);
 }
 
-void Replication::forward(const std::vector<Shard::Evicted>& evicted) {
+void Replication::forward(const std::vector<EvictedRows>& evicted) {
   if (!pipe_ || is_state_to_begin()) return;  // the state, which is sent later, will not have them
   for (const auto& [table, keys] : evicted) {
     for (auto first = keys.begin(); first != keys.end();) {

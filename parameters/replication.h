@@ -56,7 +56,7 @@ class Replication {
   void forward();
   void cancel();
   // Rows that the shard has evicted for the request in progress. They are sent after it, and before the next one.
-  void forward(const std::vector<Shard::Evicted>& evicted);
+  void forward(const std::vector<EvictedRows>& evicted);
 
   // Answers to requests that were forwarded before wait until replicated() has reached forwarded(), if the replica is
   // in step.
@@ -69,7 +69,7 @@ class Replication {
 
  private:
   struct StateTransfer {
-    Shard::Position position{};
+    StatePosition position{};
     Bytes part{};  // the last one that was read
     std::size_t part_sent = 0;
   };
@@ -92,7 +92,7 @@ class Replication {
   std::unique_ptr<ConnectionAttempt> attempt_;
   std::unique_ptr<Pipe> pipe_;
   std::optional<StateTransfer> state_{};  // that is being sent
-  std::deque<Shard::Evicted> evicted_{};  // still to be sent, each in a request
+  std::deque<EvictedRows> evicted_{};     // still to be sent, each in a request
   std::size_t prepared_ = 0;              // bytes of a frame; 0: none
   std::deque<std::uint64_t> state_sent_;  // of the parts that have no answer, sent_ before them
   TimePoint attempt_ends_{};

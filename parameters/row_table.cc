@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kFirstIndex = 64;
+constexpr int kSampled = 8;  // rows, of which the least recently used one goes
 
 constexpr std::size_t whole_lines(std::size_t bytes) { return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine; }
 
@@ -103,6 +104,38 @@ void RowTable::grow_index() {
   index_.assign(index_.size() * 2, kNone);
   for (std::size_t number = 0; number < end_; ++number) {
     if (const Row* const one = at(number)) index_[slot_of(one->key)] = static_cast<std::uint32_t>(number);
+  }
+}
+
+void RowEviction::evict(std::uint64_t key, std::vector<EvictedRows>* kept) {
+  rows_.remove(key);
+  ++count_;
+  if (kept == nullptr) return;
+  if (kept->empty() || kept->back().table != table_) kept->push_back({.table = table_});
+  kept->back().keys.push_back(key);
+}
+
+void RowEviction::evict_one(std::uint32_t now, std::uint64_t seed, std::vector<EvictedRows>* kept) {
+  const RowTable::Row* oldest = nullptr;
+  std::uint64_t dice = seed * 31 + count_;
+  const auto try_row = [&](std::uint64_t number) {
+    const RowTable::Row* const row = rows_.at(number % rows_.end());
+    if (row == nullptr || row->touch == touch_) return;
+    if (oldest == nullptr || now - row->used > now - oldest->used) oldest = row;
+  };
+  for (int i = 0; i < kSampled; ++i) try_row(dice = mix64(dice));
+  for (dice %= rows_.end(); oldest == nullptr; ++dice) try_row(dice);  // the push touches nearly all
+  evict(oldest->key, kept);
+}
+
+void RowEviction::evict_aged(std::uint32_t now, std::uint32_t clocks, std::uint32_t max_age,
+                             std::vector<EvictedRows>* kept) {
+  const std::uint64_t end = rows_.end(), age = max_age;
+  for (std::uint64_t left = (end * std::min<std::uint64_t>(clocks, age) + age - 1) / age; left > 0; --left) {
+    if (swept_ >= end) swept_ = 0;
+    const RowTable::Row* const row = rows_.at(swept_++);
+    if (row == nullptr || std::min(now - row->used, now - aged_since_) <= max_age) continue;
+    evict(row->key, kept);
   }
 }
 

@@ -1,5 +1,6 @@
 // The rows of one table on one shard: values and optimizer state by 64-bit key, in memory that grows by slabs, found
-// through a hash table with linear probing. Rows never move, except that removing one puts its memory to use again.
+// through a hash table with linear probing. Rows never move, except that removing one puts its memory to use again. And
+// which of them are evicted.
 //
 // Used by one thread. Nothing is allocated for a row that exists.
 #pragma once
@@ -62,6 +63,45 @@ class RowTable {
   std::vector<bool> is_vacant_;        // by number; empty while no row has been removed
   std::size_t end_ = 0;
   std::size_t count_ = 0;
+};
+
+// Rows that a shard has evicted.
+struct EvictedRows {
+  std::uint16_t table = 0;
+  std::vector<std::uint64_t> keys{};
+};
+
+// Decides which rows of a table go: where a push needs their places, the least recently used of a sample; with a
+// maximum age, those that nobody has used for so long.
+class RowEviction {
+ public:
+  // `rows` outlives this.
+  RowEviction(std::uint16_t table, RowTable& rows) : table_(table), rows_(rows) {}
+
+  // For a push: a number that no row has as its RowTable::Row::touch yet. Rows that get it are not evicted meanwhile.
+  std::uint32_t begin_push() { return ++touch_; }
+
+  // Evicts one row that the push in progress does not touch; there is one. `now`: in the unit of RowTable::Row::used.
+  // `seed`: equal on copies of the shard. Appends to `kept` unless it is null.
+  void evict_one(std::uint32_t now, std::uint64_t seed, std::vector<EvictedRows>* kept);
+
+  // So many clocks have passed. Looks at as many rows as make all of them within max_age clocks: a row goes between
+  // that and twice that age.
+  void evict_aged(std::uint32_t now, std::uint32_t clocks, std::uint32_t max_age, std::vector<EvictedRows>* kept);
+  // Nobody knows which rows were used before: none counts as older than now.
+  void begin_ages(std::uint32_t now) { aged_since_ = now; }
+
+  // How many rows were evicted: here, or by another copy of the shard.
+  std::uint64_t count() const { return count_; }
+  void evict(std::uint64_t key, std::vector<EvictedRows>* kept);
+
+ private:
+  const std::uint16_t table_;
+  RowTable& rows_;
+  std::uint64_t count_ = 0;
+  std::uint32_t touch_ = 0;
+  std::size_t swept_ = 0;  // the number of the row that evict_aged() looks at next
+  std::uint32_t aged_since_ = 0;
 };
 
 }  // namespace hvd

@@ -59,7 +59,7 @@ bool write_all(int fd, const void* from, std::size_t bytes) {
 bool write_file(const Shard& shard, const std::string& path) {
   const FileDescriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!file || !write_all(file.get(), kMagic.data(), kMagic.size())) return false;
-  Shard::Position position;
+  StatePosition position;
   for (;;) {
     const Bytes part = shard.write_state(position);
     const PartHead head{.bytes = part.size(), .sum = sum_of(part)};

@@ -17,7 +17,7 @@ using hvd::Bytes;
 
 std::vector<Bytes> state_of(const hvd::Shard& shard) {
   std::vector<Bytes> parts;
-  for (hvd::Shard::Position position; parts.empty() || !parts.back().empty();) {
+  for (hvd::StatePosition position; parts.empty() || !parts.back().empty();) {
     parts.push_back(shard.write_state(position));
   }
   return parts;

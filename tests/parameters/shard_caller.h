@@ -109,7 +109,7 @@ class ShardCaller {
 // All parts of a shard's state.
 inline std::vector<Bytes> state_of(const Shard& shard) {
   std::vector<Bytes> parts;
-  for (Shard::Position position;;) {
+  for (StatePosition position;;) {
     parts.push_back(shard.write_state(position));
     if (parts.back().empty()) break;
   }

@@ -101,6 +101,33 @@ TEST_CASE("a push that is refused changes nothing, and may be repeated") {
   CHECK_THROWS_AS(worker.set_learning_rate(table, std::nanf("")), InvalidArgument);
 }
 
+TEST_CASE("a push that comes again must be well formed, too") {
+  Shard shard(0, 1, 0);
+  ShardCaller worker(shard, 0, 1);
+  const auto table = worker.open(table_of(2));
+  worker.push(table, {3}, {1, 1});
+  PsRequest again = worker.header(PsOp::push, table, 1);
+  again.sequence = 1;
+  CHECK(apply_to(shard, again, payload_of(Keys{3}, Values{1, 1})).header.status == 0);
+  CHECK_THROWS_AS(apply_to(shard, again, payload_of(Keys{3}, Values{1})), Internal);
+  CHECK(stat(worker.stats(), "rows pushes") == 1);
+}
+
+TEST_CASE("a fill with a row that the table does not have fills none") {
+  Shard shard(0, 1, 0);
+  ShardCaller worker(shard, 0, 1);
+  TableSpec spec = table_of(1);
+  spec.dense = true;
+  spec.rows = 4;
+  const auto table = worker.open(spec);
+  CHECK_THROWS_AS(apply_to(shard, worker.header(PsOp::fill, table, 2), payload_of(Keys{0, 4}, Values{1, 1})),
+                  InvalidArgument);
+  CHECK(stat(worker.stats(), "rows rows") == 0);
+  apply_to(shard, worker.header(PsOp::fill, table, 2), payload_of(Keys{0, 3}, Values{1, 2}));
+  CHECK(stat(worker.stats(), "rows rows") == 2);
+  CHECK(worker.pull(table, {0, 3}) == Values{1, 2});
+}
+
 TEST_CASE("a refusal is kept with the shard's state, and only for its worker") {
   Shard shard(0, 1, 0);
   ShardCaller worker(shard, 0, 2), other(shard, 1, 2);
@@ -148,7 +175,7 @@ long pass_on_evicted(Shard& from, Shard& to) {
 TEST_CASE("a replica has the rows that its primary has, whichever go") {
   std::mt19937 dice(GENERATE(Catch::Generators::range(0u, 20u)));
   Shard primary(0, 1, 0), replica(0, 1, 0);
-  for (Shard* const shard : {&primary, &replica}) shard->keep_evicted();
+  for (Shard* const shard : {&primary, &replica}) shard->keep_evicted(true);
   replica.follow();
   ShardCaller worker(primary, 0, 1);
   TableSpec limited = table_of(4096), aged = table_of(4096);  // a part of the state has eight rows
@@ -156,7 +183,7 @@ TEST_CASE("a replica has the rows that its primary has, whichever go") {
   aged.name = "aged";
   aged.max_age = 2;
   const std::uint16_t tables[] = {worker.open(limited), worker.open(aged)};
-  Shard::Position position;
+  StatePosition position;
   bool is_whole = false;
   long evicted = 0;
   const auto on_both = [&](const PsRequest& request, const Bytes& payload) {
