@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/runtime/communicator.h"
 #include "core/runtime/process_sets.h"
 
@@ -19,7 +20,10 @@ class PreparedOperations {
       : sets_(sets), global_(std::move(global)) {}
 
   // As in Communicator, for the process set of the call; InvalidArgument also if this rank is not in it.
-  CallerReference prepare(const Call& call);
+  CallerReference prepare(const Call& call) {
+    const ProcessSets::Entry target = sets_.find_local(call.process_set);
+    return target.communicator->prepare(in_numbering_of(*target.set, call), target.communicator);
+  }
   void start(Operation& operation) {
     at_home(operation, [&](Communicator& home) { home.start(operation); });
   }
@@ -46,7 +50,12 @@ class PreparedOperations {
     if (operation.home.owner_before(present) || present.owner_before(operation.home)) throw_stale(operation);
     return *present;
   }
-  [[noreturn]] static void throw_stale(const Operation& operation);
+  [[noreturn]] static void throw_stale(const Operation& operation) {
+    if (!operation.prepared) throw InvalidArgument("only an operation that was prepared can be started");
+    throw InvalidArgument("'" + operation.spec.name +
+                          "' was prepared before hvd was shut down and initialised anew, or in a process set that was "
+                          "removed: prepare it again");
+  }
 
   ProcessSets& sets_;
   const std::shared_ptr<Communicator> global_;
