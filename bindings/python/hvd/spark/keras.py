@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import tempfile
@@ -80,23 +81,18 @@ class KerasModel(HvdModel):
 
     def _loader(self) -> Callable[[], Predict]:
         model = self.getModel()
-        return _Loader(to_bytes(model), _keras_of(model).__name__, self.getCustomObjects())
+        return functools.partial(_load_predict, to_bytes(model), _keras_of(model).__name__, self.getCustomObjects())
 
 
-class _Loader:
-    def __init__(self, content: bytes, keras: str, custom_objects: Mapping[str, Any]) -> None:
-        self._content, self._keras, self._custom_objects = content, keras, custom_objects
+def _load_predict(content: bytes, keras: str, custom_objects: Mapping[str, Any]) -> Predict:
+    model = from_bytes(content, importlib.import_module(keras), custom_objects, compile=False)
 
-    def __call__(self) -> Predict:
-        keras = importlib.import_module(self._keras)
-        model = from_bytes(self._content, keras, self._custom_objects, compile=False)
+    def predict(features: Sequence[Any]) -> Sequence[Any]:
+        inputs = _shaped(features, _shapes(model, "input_shape"))
+        found = model.predict_on_batch(inputs if len(inputs) > 1 else inputs[0])
+        return [np.asarray(output) for output in _as_list(found)]
 
-        def predict(features: Sequence[Any]) -> Sequence[Any]:
-            inputs = _shaped(features, _shapes(model, "input_shape"))
-            found = model.predict_on_batch(inputs if len(inputs) > 1 else inputs[0])
-            return [np.asarray(output) for output in _as_list(found)]
-
-        return predict
+    return predict
 
 
 def _keras_of(model: Any) -> Any:

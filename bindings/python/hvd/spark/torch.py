@@ -92,23 +92,19 @@ class TorchModel(HvdModel):
     }
 
     def _loader(self) -> Callable[[], Predict]:
-        return _Loader(self.getModel(), self.getInputShapes())
+        return functools.partial(_load_predict, self.getModel(), self.getInputShapes())
 
 
-class _Loader:
-    def __init__(self, model: torch.nn.Module, input_shapes: Any) -> None:
-        self._model, self._input_shapes = model, input_shapes
+def _load_predict(model: torch.nn.Module, input_shapes: Any) -> Predict:
+    model = model.to("cpu").eval()
 
-    def __call__(self) -> Predict:
-        model = self._model.to("cpu").eval()
+    def predict(features: Sequence[Any]) -> Sequence[Any]:
+        columns = {str(number): torch.as_tensor(_writable(values)) for number, values in enumerate(features)}
+        inputs = reshaped(_cast(columns, model), list(columns), input_shapes)
+        with torch.inference_mode():
+            return [output.numpy() for output in _as_list(model(*inputs))]
 
-        def predict(features: Sequence[Any]) -> Sequence[Any]:
-            columns = {str(number): torch.as_tensor(_writable(values)) for number, values in enumerate(features)}
-            inputs = reshaped(_cast(columns, model), list(columns), self._input_shapes)
-            with torch.inference_mode():
-                return [output.numpy() for output in _as_list(model(*inputs))]
-
-        return predict
+    return predict
 
 
 def _train(
