@@ -37,6 +37,10 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
+# What Java compiles well takes longer than it runs. Ray's workers are to have their share of busy CPUs (default: 15).
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("RAY_worker_niceness", "0")
+
 LONG_TEST_LIMIT_S = 7200
 BEGAN = pytest.StashKey[float]()
 NETLAB = pathlib.Path(__file__).parent / "support/netlab.sh"

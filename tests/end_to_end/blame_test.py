@@ -4,7 +4,6 @@ by hvd.run, and, as far as they can, by mpirun and torchrun."""
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -112,9 +111,9 @@ def test_an_exception_of_cpp_is_told_by_type_and_message(trials, burners):
 
 
 @pytest.mark.parametrize("how", ["exception", "raised_exit"])
-def test_a_rank_that_takes_long_to_end_has_its_own_code(how):
+def test_a_rank_that_takes_long_to_end_has_its_own_code(hvdrun, how):
     """Longer than the others are given."""
-    code, output = run(shutil.which("hvdrun"), "-np", 2, "--grace", 0.2, sys.executable, JOB, how, 1, 1.5)
+    code, output = run(hvdrun, "-np", 2, "--grace", 0.2, sys.executable, JOB, how, 1, 1.5)
     check_blame(code, output, 1, how)
 
 
@@ -128,10 +127,10 @@ while True:
 
 
 @pytest.mark.parametrize("trials", [3, pytest.param(200, marks=pytest.mark.long)])
-def test_ctrl_c_shows_where_the_ranks_were_and_nothing_else(trials):
+def test_ctrl_c_shows_where_the_ranks_were_and_nothing_else(hvdrun, trials):
     for _ in range(trials):
         job = subprocess.Popen(
-            [shutil.which("hvdrun"), "-np", "2", sys.executable, "-c", LOOP],
+            [hvdrun, "-np", "2", sys.executable, "-c", LOOP],
             env={**os.environ, "PYTHONPATH": f"{HERE}:{os.environ['PYTHONPATH']}"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -14,7 +14,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def hvdrun():
     path = os.environ.get("HVDRUN") or shutil.which("hvdrun")
     assert path, "hvdrun is neither on the PATH nor named by the variable HVDRUN"

@@ -3,7 +3,6 @@
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 
@@ -18,8 +17,7 @@ def test_environment_document_is_the_config_table():
     assert printed.stdout.strip() == document.strip(), "run: python -m hvd --environment > docs/environment.md"
 
 
-def test_document_of_other_launchers_options_is_the_parsers_table():
-    hvdrun = os.environ.get("HVDRUN") or shutil.which("hvdrun")
+def test_document_of_other_launchers_options_is_the_parsers_table(hvdrun):
     printed = subprocess.run([hvdrun, "--other-options"], capture_output=True, text=True, check=True).stdout
     document = (ROOT / "docs" / "launcher-options.md").read_text()
     assert printed == document, "run: hvdrun --other-options > docs/launcher-options.md"

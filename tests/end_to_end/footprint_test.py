@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import shutil
 import subprocess
 import sys
 
@@ -11,9 +10,7 @@ import pytest
 WORKER = pathlib.Path(__file__).with_name("footprint_worker.py")
 
 
-def run(what):
-    hvdrun = shutil.which("hvdrun")
-    assert hvdrun, "hvdrun is not on the PATH"
+def run(hvdrun, what):
     done = subprocess.run(
         [hvdrun, "-np", "2", sys.executable, str(WORKER), what], capture_output=True, text=True, timeout=900
     )
@@ -21,8 +18,8 @@ def run(what):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_an_idle_process_uses_less_than_two_thousandths_of_a_core():
-    results = run("idle")
+def test_an_idle_process_uses_less_than_two_thousandths_of_a_core(hvdrun):
+    results = run(hvdrun, "idle")
     assert len(results) == 2
     for result in results:
         assert result["cpu_share"] < 0.002, result
@@ -30,8 +27,8 @@ def test_an_idle_process_uses_less_than_two_thousandths_of_a_core():
 
 
 @pytest.mark.long
-def test_the_runtimes_threads_use_less_than_a_hundredth_of_a_training_loop():
-    results = run("train")
+def test_the_runtimes_threads_use_less_than_a_hundredth_of_a_training_loop(hvdrun):
+    results = run(hvdrun, "train")
     assert len(results) == 2
     for result in results:
         assert result["steps"] > 3, result

@@ -1,6 +1,5 @@
 """A rank that dies is heard of although a child that it had forked lives on with copies of its connections."""
 
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -28,11 +27,11 @@ SCRIPT = """
 """
 
 
-def test_a_forked_child_does_not_hide_the_death_of_its_parent(tmp_path):
+def test_a_forked_child_does_not_hide_the_death_of_its_parent(hvdrun, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
     done = subprocess.run(
-        [shutil.which("hvdrun"), "-np", "2", sys.executable, str(script)], capture_output=True, text=True, timeout=360
+        [hvdrun, "-np", "2", sys.executable, str(script)], capture_output=True, text=True, timeout=360
     )
     assert "heard after" in done.stdout, done.stdout + done.stderr
     assert done.returncode == 128 + 9, done.stdout + done.stderr

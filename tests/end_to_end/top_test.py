@@ -7,7 +7,6 @@ import pty
 import re
 import select
 import shlex
-import shutil
 import signal
 import struct
 import subprocess
@@ -174,9 +173,7 @@ class Terminal:
 
 
 @pytest.fixture(scope="module")
-def job():
-    hvdrun = os.environ.get("HVDRUN") or shutil.which("hvdrun")
-    assert hvdrun, "hvdrun is neither on the PATH nor named by the variable HVDRUN"
+def job(hvdrun):
     command = [hvdrun, "-v", "-np", str(RANKS), "--oversubscribe", "sleep", "600"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     for line in process.stderr:

@@ -3,7 +3,6 @@
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -52,8 +51,7 @@ with hvd.ps.connect() as servers:
 
 
 class Watched:
-    def __init__(self, folder):
-        hvdrun = os.environ.get("HVDRUN") or shutil.which("hvdrun")
+    def __init__(self, hvdrun, folder):
         script = folder / "script.py"
         script.write_text(SCRIPT)
         self.log = folder / "log"
@@ -89,8 +87,8 @@ class Watched:
 
 
 @pytest.fixture
-def watched(tmp_path):
-    job = Watched(tmp_path)
+def watched(hvdrun, tmp_path):
+    job = Watched(hvdrun, tmp_path)
     yield job
     job.process.kill()
     job.process.wait()

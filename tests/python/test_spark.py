@@ -49,6 +49,7 @@ def new_session(master: str) -> SparkSession:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
         "spark.task.maxFailures": "2",
+        "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],
     }
     if active := SparkSession.getActiveSession():
         active.stop()

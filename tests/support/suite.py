@@ -101,7 +101,7 @@ def quick_steps() -> list[Step]:
 def default_steps(fuzzing_s: int = 5) -> list[Step]:
     return [
         build("release", "building (release)"),
-        python_tests("python", "Python tests", "not long", CPUS + 1),
+        python_tests("python", "Python tests", "not long", CPUS + 2),
         build("asan", "building (AddressSanitizer, UndefinedBehaviorSanitizer, fuzzers)"),
         build("tsan", "building (ThreadSanitizer)"),
         check("lint", "formatting, lint, directions of includes", [".ci/check"], ["build-release"], busy=True),
