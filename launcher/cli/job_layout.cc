@@ -150,7 +150,12 @@ JobLayout lay_out(const CommandLine& line, const LayoutInput& input) {
       add_pool(layout, parse_hostfile(input.read_file(program.hostfile), program.hostfile), line, input);
     } else if (!program.hosts.empty()) {
       layout.hosts_from = "-H";
-      add_pool(layout, parse_hosts(program.hosts, line.placement.ranks_per_host.value_or(1)), line, input);
+      // As mpirun, one slot for a host without a number, unless an option says how many.
+      const PlacementOptions& placement = line.placement;
+      const int without_number = placement.ranks_per_host.value_or(1);
+      add_pool(layout,
+               parse_hosts(program.hosts, placement.slots_per_host ? std::nullopt : std::optional(without_number)),
+               line, input);
     } else if (layout.pools.empty()) {
       add_default_pool(layout, line, input);
     }

@@ -17,8 +17,7 @@ constexpr unsigned kAll = kHorovodrun | kMpirun | kHydra | kTorchrun;
 constexpr std::string_view kChosen = "hvd chooses its algorithms itself; HVD_ALGORITHM overrides it";
 constexpr std::string_view kStoreIsOurs = "ranks find each other through hvdrun";
 constexpr std::string_view kNoRestart = "a job that has failed is not started again";
-constexpr std::string_view kFixedSize =
-    "elastic jobs are not supported yet, and the number of processes stays as it is";
+constexpr std::string_view kFixedSize = "-np fixes the number of processes; --min-np and --max-np let it change";
 constexpr std::string_view kNoDebugger =
     "hvdrun starts no debugger; one may be the program: hvdrun -np 2 xterm -e gdb --args ./program";
 constexpr std::string_view kOwnAgents = "hvdrun starts agents of its own; --verbose says what they do";

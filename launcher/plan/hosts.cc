@@ -252,7 +252,7 @@ std::optional<Allocation> default_hostfile(const Environment& environment, const
 
 }  // namespace
 
-std::vector<HostSlots> parse_hosts(std::string_view text, int without_number) {
+std::vector<HostSlots> parse_hosts(std::string_view text, std::optional<int> without_number) {
   std::vector<HostSlots> result;
   while (true) {
     const auto comma = text.find(',');

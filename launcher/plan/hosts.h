@@ -23,8 +23,9 @@ struct HostSlots {
   bool operator==(const HostSlots&) const = default;
 };
 
-// Parses "node1:4,b,me@c:2"; b has `without_number` slots. Entries of the same host add up. Throws InvalidArgument.
-std::vector<HostSlots> parse_hosts(std::string_view text, int without_number = 1);
+// Parses "node1:4,b,me@c:2"; b has `without_number` slots, if that is not empty. Entries of the same host add up.
+// Throws InvalidArgument.
+std::vector<HostSlots> parse_hosts(std::string_view text, std::optional<int> without_number = 1);
 
 // Parses the lines of a hostfile: "HOST slots=N max_slots=M" (Open MPI, Horovod) or "HOST:N" (MPICH). # begins a
 // comment. Entries of the same host add up; a host named once and without a number has no slots yet, as in Open MPI.

@@ -39,6 +39,7 @@ TEST_CASE("so many ranks on each host, as mpirun, mpiexec and torchrun say it") 
       {{"-np", "5", "-ppn", "2", "-hosts", "here,there"}, {3, 2}},
       {{"--nproc_per_node=5", "-H", "here:1,there:1"}, {5, 5}},
       {{"--nproc-per-node", "gpu"}, {3}},
+      {{"--nproc-per-node", "gpu", "-H", "here,there:1"}, {3, 1}},
       {{"--nproc-per-node", "auto"}, {3}},
       {{"--nproc-per-node", "cpu"}, {2}},
       {{"-N", "2", "--nnodes", "1", "-H", "here,there"}, {2}},
@@ -46,6 +47,7 @@ TEST_CASE("so many ranks on each host, as mpirun, mpiexec and torchrun say it") 
       {{"--nolocal", "-H", "here:2,there:2"}, {2}},
       {{"-np", "9"}, {9}},
       {{"--slots-per-host", "4"}, {4}},
+      {{"--slots-per-host", "4", "-H", "here,there:2"}, {4, 2}},
       {{"--use-hwthread-cpus"}, {4}},
       {{"--nooversubscribe", "-np", "2"}, {2}},
   };
