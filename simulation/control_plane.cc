@@ -329,7 +329,7 @@ Round ControlPlane::follow_schedule() {
     const Duration time = processor_.perform(Work::follow, [&]() -> Amount {
       for (std::size_t i = 0; i < slots.size(); ++i) {
         lock.submitted(job_.alike ? slots[i] : cache_of(rank).find(job_.operations[i]).value());
-        while (lock.next(false).kind == ScheduleLock::Step::Kind::perform) lock.performed();
+        while (lock.next(false).kind == ScheduleLock::Action::Kind::perform) lock.performed();
       }
       return {.messages = 1, .hits = slots.size()};
     });

@@ -66,7 +66,7 @@ void NegotiatedRunner::leave(const std::vector<Operation*>& operations) {
 }
 
 void NegotiatedRunner::apply(CoordinatorMessage message) {
-  for (const std::string& notice : message.notices) show_stall(notice);
+  for (const std::string& warning : message.warnings) show_stall(warning);
   if (message.knobs) {
     context_.knobs = *message.knobs;
     context_.executor->tune(context_.knobs);
@@ -95,11 +95,11 @@ void NegotiatedRunner::apply(CoordinatorMessage message) {
   perform(executes);
 }
 
-void NegotiatedRunner::show_stall(const std::string& notice) {
+void NegotiatedRunner::show_stall(const std::string& warning) {
   const bool is_said_by_hvdrun = context_.parts.config.diagnosis.flight_recorder >= 0;
   const bool says = context_.parts.topology.rank == 0 && !is_said_by_hvdrun;
-  context_.parts.log.write(says ? LogLevel::warning : LogLevel::debug, notice);
-  context_.parts.flight.stalled(notice);
+  context_.parts.log.write(says ? LogLevel::warning : LogLevel::debug, warning);
+  context_.parts.flight.stalled(warning);
   stalled_ = true;
   operations_at_stall_ = context_.parts.metrics.operations.value();
 }
@@ -153,14 +153,14 @@ void NegotiatedRunner::finish(const Response& response) {
       parts.names.join_ended(true);
       if (Operation* join = context_.pending.find(kJoinName)) {
         parts.timeline.end(kJoinName);
-        join->completion.last_joined = parts.topology.job_ranks.at(static_cast<std::size_t>(response.last_joined));
+        join->completion.last_joined = parts.topology.job_ranks.at(static_cast<std::size_t>(response.rank));
         context_.pending.end(*join, Status());
       }
       return;
     case Response::Kind::shut_down:
       schedule_.end();
       agreed_to_end_ = true;
-      end_reason_ = with_culprit(response.status, response.last_joined, parts.topology);
+      end_reason_ = with_culprit(response.status, response.rank, parts.topology);
       return;
   }
 }

@@ -50,7 +50,7 @@ class NegotiatedRunner {
  private:
   bool waits_for_answers() const;
   void apply(CoordinatorMessage message);
-  void show_stall(const std::string& notice);
+  void show_stall(const std::string& warning);
   void perform(std::vector<std::shared_ptr<const Response>>& executes);
   void tune(const std::vector<std::shared_ptr<const Response>>& executed);
   void finish(const Response& response);

@@ -44,10 +44,10 @@ ScheduleRunner::ScheduleRunner(EngineContext& context)
   context_.executor->set_late_callback(kLateTimeout, [this] { return wait_on(); });
 }
 
-void ScheduleRunner::lock(const Schedule& schedule, std::uint64_t epoch) {
+void ScheduleRunner::lock(const Schedule& schedule, std::uint64_t number) {
   context_.negotiator.settle(context_.parts.config.timeouts.silence_limit());
   staged_ = StagedSchedule(schedule, context_);
-  lock_.propose(epoch, staged_.slots());
+  lock_.propose(number, staged_.slots());
   context_.pending.for_each([this](Operation& operation) { file(operation); });
   if (context_.leaves) break_up(ScheduleLock::Cause::leaving);
   show_state();
@@ -70,14 +70,14 @@ void ScheduleRunner::file(Operation& operation) {
 bool ScheduleRunner::follow(const Completion* awaited) {
   bool progressed = false;
   while (lock_.active() && (awaited == nullptr || !awaited->done())) {
-    const ScheduleLock::Step step = lock_.next(asked_to_break());
-    if (step.kind == ScheduleLock::Step::Kind::wait) break;
+    const ScheduleLock::Action action = lock_.next(asked_to_break());
+    if (action.kind == ScheduleLock::Action::Kind::wait) break;
     progressed = true;
-    if (step.kind == ScheduleLock::Step::Kind::perform && perform(staged_.stage(step.stage))) {
+    if (action.kind == ScheduleLock::Action::Kind::perform && perform(staged_.stage(action.stage))) {
       lock_.performed();
       show_state();
     } else {
-      if (step.kind == ScheduleLock::Step::Kind::decline) context_.executor->decline();
+      if (action.kind == ScheduleLock::Action::Kind::decline) context_.executor->decline();
       leave();
     }
   }
@@ -179,7 +179,7 @@ bool ScheduleRunner::wait_on() {
 void ScheduleRunner::break_up(ScheduleLock::Cause cause) {
   if (lock_.state() == ScheduleLock::State::breaking) return;
   lock_.break_up(cause);
-  context_.parts.channel.request_break(lock_.epoch());
+  context_.parts.channel.request_break(lock_.number());
 }
 
 // Everything pending is negotiated again.

@@ -35,8 +35,8 @@ class ScheduleRunner {
   // The number of submitted operations that the next stage waits for. Requires active().
   std::size_t missing() const { return lock_.missing(); }
 
-  // The coordinator's message of number `epoch` has locked this schedule.
-  void lock(const Schedule& schedule, std::uint64_t epoch);
+  // The coordinator's message of number `number` has locked this schedule.
+  void lock(const Schedule& schedule, std::uint64_t number);
 
   // Enters a pending operation into the schedule, or breaks the lock.
   void file(Operation& operation);
@@ -65,7 +65,7 @@ class ScheduleRunner {
   bool has_begun() const { return begun_ != nullptr; }
   // Ends what has begun, if anything: then the operation is done or, if it was declined, pending.
   void finish();
-  // Instead: the run ends.
+  // Instead of finish(), when the engine ends.
   void give_up_begun();
 
   // This rank wants the lock to end.
@@ -86,12 +86,12 @@ class ScheduleRunner {
  private:
   // Whether the schedule has the operation; stores where, until the next lock.
   bool find_slot(Operation& operation) {
-    if (operation.scheduled.epoch == lock_.epoch()) return true;
+    if (operation.scheduled.lock_number == lock_.number()) return true;
     const auto slot = context_.negotiator.cache().find(operation.spec);
-    if (slot) operation.scheduled = {.epoch = lock_.epoch(), .slot = *slot};
+    if (slot) operation.scheduled = {.lock_number = lock_.number(), .slot = *slot};
     return slot.has_value();
   }
-  bool asked_to_break() const { return context_.parts.channel.break_requested() >= lock_.epoch(); }
+  bool asked_to_break() const { return context_.parts.channel.break_requested() >= lock_.number(); }
   void performed_directly(std::optional<TimePoint> started);
   bool perform(Stage& stage);
   bool wait_on();

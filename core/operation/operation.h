@@ -31,7 +31,7 @@ namespace hvd {
 struct TensorMemory {
   void* input = nullptr;
   void* output = nullptr;  // null: no output, or the runtime allocates it
-  // Of an allgather's or an alltoall's given output: how many it needs depends on the other ranks.
+  // Rows of the caller's output in an allgather or alltoall: how many are needed depends on the other ranks.
   std::int64_t output_rows = 0;
 };
 
@@ -130,8 +130,8 @@ class Operation {
   bool agreed = false;           // the ranks have agreed to perform it: a bucket refers to it
   std::size_t tensors_left = 0;  // of the grouped operation, that no bucket has finished yet
   struct Scheduled {
-    std::uint64_t epoch = 0;  // of the locked schedule that has exactly this spec, as
-    std::uint32_t slot = 0;   // the operation in this slot
+    std::uint64_t lock_number = 0;  // of the locked schedule that has exactly this spec, as
+    std::uint32_t slot = 0;         // the operation in this slot
   };
   Scheduled scheduled;
 

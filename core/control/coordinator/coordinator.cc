@@ -85,11 +85,11 @@ std::optional<CoordinatorMessage> Coordinator::respond(TimePoint now) {
     Response response;
     response.kind = Response::Kind::shut_down;
     response.status = Status(StatusCode::shut_down, describe_rank_(*leaving_) + " has shut hvd down");
-    response.last_joined = *leaving_;
+    response.rank = *leaving_;
     answer(std::move(response));
     closed_ = true;
   }
-  if (outgoing_.entries.empty() && outgoing_.notices.empty()) return std::nullopt;
+  if (outgoing_.entries.empty() && outgoing_.warnings.empty()) return std::nullopt;
   CoordinatorMessage next;
   next.number = outgoing_.number + 1;
   next.entries.reserve(outgoing_.entries.size());  // the next step is probably like this one
@@ -119,8 +119,8 @@ void Coordinator::receive_hit(const RankMessage& message, std::uint32_t slot, Ti
   }
   if (meant == cache.current(slot)) {
     Negotiation& negotiation = negotiations_.in_slot(slot);
-    const bool owes_nothing = negotiation.failed.empty() && joins_.failed.empty();
-    if (owes_nothing && (!negotiation.open || negotiation.cached == meant)) {
+    const bool nothing_pending = negotiation.failed.empty() && joins_.failed.empty();
+    if (nothing_pending && (!negotiation.open || negotiation.cached == meant)) {
       return conclude(negotiation, negotiations_.add_hit(negotiation, message, meant, now), now);
     }
   }
@@ -133,10 +133,11 @@ void Coordinator::receive_request(const RankMessage& message, const SharedReques
     violation(message.ranks, "names process set " + std::to_string(request.spec.process_set));
   }
   if (request.spec.collective != Collective::join) return submit(negotiations_.of(name), message, request, now);
-  // A join that is owed to an earlier one ends with the error of that.
-  const auto claims = joins_.failed.pay(message.ranks);
-  for (const PendingFailures::Claim& claim : claims) negotiations_.forgive(claim.ranks, claim.order);
-  const RankSet joining = answer_claims(name, claims, message.ranks);
+  // A join that belongs to an earlier one, which has failed, ends with its error.
+  const auto deliveries = joins_.failed.take_oldest(message.ranks);
+  for (const PendingFailures::Delivery& delivery : deliveries)
+    negotiations_.drop_before(delivery.ranks, delivery.order);
+  const RankSet joining = deliver_failures(name, deliveries, message.ranks);
   if (!joining.empty()) join(joining, name, now);
 }
 
@@ -144,9 +145,9 @@ void Coordinator::submit(Negotiation& negotiation, const RankMessage& message, c
                          TimePoint now) {
   if (!negotiation.failed.empty() || !joins_.failed.empty()) {
     const std::string& name = *negotiation.name;
-    RankSet free = answer_claims(name, negotiation.failed.pay(message.ranks), message.ranks);
+    RankSet free = deliver_failures(name, negotiation.failed.take_oldest(message.ranks), message.ranks);
     // Unnamed operations of ranks that have not come to a join that was given up are outdated.
-    if (is_made_up(name)) free = answer_claims(name, joins_.failed.claims(free), free);
+    if (is_made_up(name)) free = deliver_failures(name, joins_.failed.oldest(free), free);
     if (free.empty()) return negotiations_.forget_if_idle(negotiation);
     if (free != message.ranks) {
       const RankMessage rest{.ranks = free, .applied = message.applied, .latest = message.latest};
@@ -162,7 +163,7 @@ void Coordinator::join(const RankSet& ranks, const std::string& name, TimePoint 
   joins_.ranks.add(ranks);
   joins_.name = name;
   learner_.disturbed();
-  negotiations_.forgive(ranks, negotiations_.order() + 1);
+  negotiations_.drop_before(ranks, negotiations_.order() + 1);
   for (Negotiation* negotiation : negotiations_.open()) conclude(*negotiation, negotiations_.settle(*negotiation), now);
   if (joins_.ranks.count() < all_.count()) return;
   execute_all(ready_.take_all());
@@ -172,7 +173,7 @@ void Coordinator::join(const RankSet& ranks, const std::string& name, TimePoint 
   response.spec.process_set = process_set_;
   response.spec.name = name;
   response.spec.collective = Collective::join;
-  response.last_joined = ranks.highest();
+  response.rank = ranks.highest();
   answer(std::move(response));
   joins_.ranks.clear();
   stalls_.ended();
@@ -241,13 +242,13 @@ void Coordinator::answer_error(const std::string& name, const Status& status, co
   answer(std::move(response));
 }
 
-// Answers those of the ranks that owe a submission with the failure that they owe it to. Returns the others.
-RankSet Coordinator::answer_claims(const std::string& name, const std::vector<PendingFailures::Claim>& claims,
-                                   const RankSet& ranks) {
+// Answers those of the ranks that were late for a failure with it. Returns the others.
+RankSet Coordinator::deliver_failures(const std::string& name, const std::vector<PendingFailures::Delivery>& deliveries,
+                                      const RankSet& ranks) {
   RankSet free = ranks;
-  for (const PendingFailures::Claim& claim : claims) {
-    answer_error(name, claim.status, claim.ranks);
-    free.remove(claim.ranks);
+  for (const PendingFailures::Delivery& delivery : deliveries) {
+    answer_error(name, delivery.status, delivery.ranks);
+    free.remove(delivery.ranks);
   }
   return free;
 }
@@ -287,7 +288,7 @@ void Coordinator::inspect_stalls(TimePoint now) {
         {.name = joins_.name, .collective = Collective::join, .since = heard_, .missing = expected.to_vector()});
   }
   StallInspector::Findings findings = stalls_.inspect(waiting, now, describe_rank_);
-  if (!findings.notice.empty()) outgoing_.notices.push_back(std::move(findings.notice));
+  if (!findings.warning.empty()) outgoing_.warnings.push_back(std::move(findings.warning));
   for (const std::size_t i : findings.expired) {
     const Status status = stall_status(waiting[i], now, describe_rank_);
     waiters[i] != nullptr ? fail(*waiters[i], status) : fail_join(status);

@@ -7,14 +7,14 @@
 // A *negotiation* of a name takes one submission of it by every rank. Its outcomes:
 // - It is ready as soon as every rank has asked or joined, and then executes when ready_queue.h says so.
 // - It fails as soon as a request disagrees with the first one, a rank joins that it cannot do without, or the stall
-//   limit has passed. The error goes to the ranks that have asked. The others still owe a submission: the next
+//   limit has passed. The error goes to the ranks that have asked. The others are late for it: the next
 //   time such a rank asks for the name it gets the same error, which delivers the failure (PendingFailures). A
-//   rank that joins owes nothing.
+//   rank that joins is late for nothing.
 // - A rank that has received its error may ask again at once and thereby opens (or enters) the next negotiation,
-//   whatever the others still owe. They are told apart by counting each rank's submissions: a rank's n-th submission of
-//   a name belongs to the n-th negotiation, and gets exactly one answer.
+//   whatever the others are late for. They are told apart by counting each rank's submissions: a rank's n-th submission
+//   of a name belongs to the n-th negotiation, and gets exactly one answer.
 //
-// A join that is given up is likewise owed by the ranks that have not joined: their join ends at once with the same
+// For a join that is given up the ranks that have not joined are likewise late: their join ends at once with the same
 // error, and then each rank restarts the numbering of its unnamed operations (operation_table.h). Until then an
 // unnamed operation of such a rank has a number that the others no longer use, and ends with that error, too.
 #pragma once
@@ -104,8 +104,8 @@ class Coordinator {
 
   void answer(Response response) { outgoing_.entries.push_back({kNoSlot, std::move(response)}); }
   void answer_error(const std::string& name, const Status& status, const RankSet& ranks);
-  RankSet answer_claims(const std::string& name, const std::vector<PendingFailures::Claim>& claims,
-                        const RankSet& ranks);
+  RankSet deliver_failures(const std::string& name, const std::vector<PendingFailures::Delivery>& deliveries,
+                           const RankSet& ranks);
   [[noreturn]] void violation(const RankSet& ranks, const std::string& what) const;
 
   const std::int32_t process_set_;

@@ -158,9 +158,9 @@ void Negotiations::close(Negotiation& negotiation) {
 }
 
 void Negotiations::fail(Negotiation& negotiation, const Status& status) {
-  const RankSet owing = difference(difference(all_, negotiation.asked), joins_.ranks);
-  if (!owing.empty()) {
-    negotiation.failed.add(status, owing, next_order());
+  const RankSet late = difference(difference(all_, negotiation.asked), joins_.ranks);
+  if (!late.empty()) {
+    negotiation.failed.add(status, late, next_order());
     limit_failures(negotiation);
   }
   close(negotiation);
@@ -171,30 +171,31 @@ void Negotiations::forget_if_idle(Negotiation& negotiation) {
   names_.erase(names_.find(*negotiation.name));
 }
 
-void Negotiations::forgive(const RankSet& ranks, std::uint64_t order) {
-  std::vector<Negotiation*> indebted;
+void Negotiations::drop_before(const RankSet& ranks, std::uint64_t order) {
+  std::vector<Negotiation*> with_failures;
   for (auto& [name, negotiation] : names_) {
-    if (!negotiation.failed.empty()) indebted.push_back(&negotiation);
+    if (!negotiation.failed.empty()) with_failures.push_back(&negotiation);
   }
-  for (Negotiation* negotiation : indebted) {
-    negotiation->failed.forgive(ranks, order);
+  for (Negotiation* negotiation : with_failures) {
+    negotiation->failed.drop_before(ranks, order);
     forget_if_idle(*negotiation);
   }
 }
 
 // The oldest are dropped: a rank that is so late waits until its own operation reaches the stall limit.
 void Negotiations::limit_failures(const Negotiation& newest) {
-  indebted_.emplace_back(*newest.name, newest.failed.newest());
-  while (!indebted_.empty()) {
-    const auto& [name, order] = indebted_.front();
+  names_by_failure_.emplace_back(*newest.name, newest.failed.newest());
+  while (!names_by_failure_.empty()) {
+    const auto& [name, order] = names_by_failure_.front();
     const auto found = names_.find(name);
-    const bool owed = found != names_.end() && !found->second.failed.empty() && found->second.failed.newest() == order;
-    if (owed && indebted_.size() <= kMaxPendingFailures) return;
-    if (owed) {
+    const bool pending =
+        found != names_.end() && !found->second.failed.empty() && found->second.failed.newest() == order;
+    if (pending && names_by_failure_.size() <= kMaxPendingFailures) return;
+    if (pending) {
       found->second.failed.clear();
       forget_if_idle(found->second);
     }
-    indebted_.pop_front();
+    names_by_failure_.pop_front();
   }
 }
 
@@ -213,7 +214,7 @@ bool Negotiations::agree_with(const ScheduleLearner& learner) const {
   return std::all_of(names_.begin(), names_.end(), [&](const auto& entry) {
     const Negotiation& negotiation = entry.second;
     const bool as_scheduled = !negotiation.open || (negotiation.cached && is_scheduled(negotiation, learner));
-    // An owed submission outside the schedule breaks the lock when it comes.
+    // A late submission outside the schedule breaks the lock when it comes.
     return as_scheduled && (negotiation.failed.empty() || !is_scheduled(negotiation, learner));
   });
 }

@@ -30,75 +30,75 @@ namespace hvd {
 // Throws Internal: these ranks break the protocol.
 [[noreturn]] void report_violation(const RankSet& ranks, const std::string& what, const DescribeRank& describe_rank);
 
-// The negotiations of a name that failed before every rank had asked, and the ranks that have not asked yet: each still
-// owes a submission, which gets the same error. So a rank's n-th submission belongs to the name's n-th negotiation.
-// Once there are many, those that the same ranks owe are counted in one entry, so that a rank that never comes back
-// costs no memory.
+// The negotiations of a name that failed before every rank had asked, and the ranks that have not asked yet: the next
+// submission of each of these late ranks gets the same error. So a rank's n-th submission belongs to the name's n-th
+// negotiation. Once there are many, those with the same late ranks are counted in one entry, so that a rank that never
+// comes back costs no memory.
 class PendingFailures {
  public:
-  struct Claim {
+  struct Delivery {
     Status status;
     RankSet ranks;
     std::uint64_t order = 0;
   };
 
   // `order`: higher than that of any earlier failure, of any name.
-  void add(const Status& status, const RankSet& owing, std::uint64_t order) {
-    if (owing.empty()) return;
-    if (rounds_.size() >= kApart && rounds_.back().owing == owing) {
-      ++rounds_.back().times;
-      rounds_.back().order = order;
+  void add(const Status& status, const RankSet& late, std::uint64_t order) {
+    if (late.empty()) return;
+    if (failures_.size() >= kApart && failures_.back().late == late) {
+      ++failures_.back().times;
+      failures_.back().order = order;
     } else {
-      rounds_.push_back({.status = status, .owing = owing, .order = order});
+      failures_.push_back({.status = status, .late = late, .order = order});
     }
   }
 
-  bool empty() const { return rounds_.empty(); }
+  bool empty() const { return failures_.empty(); }
   // The order of the last failure added; requires !empty().
-  std::uint64_t newest() const { return rounds_.back().order; }
-  std::size_t size() const { return rounds_.size(); }
+  std::uint64_t newest() const { return failures_.back().order; }
+  std::size_t size() const { return failures_.size(); }
 
-  // Removes the oldest failure of each of the ranks. Ranks that owe nothing are in no claim.
-  std::vector<Claim> pay(const RankSet& ranks) {
+  // Removes the oldest failure of each of the ranks. Ranks that are late for nothing are in no delivery.
+  std::vector<Delivery> take_oldest(const RankSet& ranks) {
     RankSet free = ranks;
-    std::vector<Claim> paid;
-    std::deque<Round> left;
-    for (Round& round : rounds_) {
-      const RankSet paying = intersection(free, round.owing);
-      if (!paying.empty()) {
-        free.remove(paying);
-        round.owing.remove(paying);
-        paid.push_back({round.status, paying, round.order});
-        if (round.times > 1) left.push_back({round.status, paying, round.order, round.times - 1});
+    std::vector<Delivery> taken;
+    std::deque<Failure> left;
+    for (Failure& failure : failures_) {
+      const RankSet receiving = intersection(free, failure.late);
+      if (!receiving.empty()) {
+        free.remove(receiving);
+        failure.late.remove(receiving);
+        taken.push_back({failure.status, receiving, failure.order});
+        if (failure.times > 1) left.push_back({failure.status, receiving, failure.order, failure.times - 1});
       }
-      if (!round.owing.empty()) left.push_back(std::move(round));
+      if (!failure.late.empty()) left.push_back(std::move(failure));
     }
-    rounds_ = std::move(left);
-    return paid;
+    failures_ = std::move(left);
+    return taken;
   }
-  // What pay() would return, without removing it.
-  std::vector<Claim> claims(const RankSet& ranks) const { return PendingFailures(*this).pay(ranks); }
+  // What take_oldest() would return, without removing it.
+  std::vector<Delivery> oldest(const RankSet& ranks) const { return PendingFailures(*this).take_oldest(ranks); }
 
-  // These ranks no longer owe what failed before `order`.
-  void forgive(const RankSet& ranks, std::uint64_t order) {
-    for (Round& round : rounds_) {
-      if (round.order < order) round.owing.remove(ranks);
+  // These ranks are no longer late for what failed before `order`.
+  void drop_before(const RankSet& ranks, std::uint64_t order) {
+    for (Failure& failure : failures_) {
+      if (failure.order < order) failure.late.remove(ranks);
     }
-    std::erase_if(rounds_, [](const Round& round) { return round.owing.empty(); });
+    std::erase_if(failures_, [](const Failure& failure) { return failure.late.empty(); });
   }
-  void clear() { rounds_.clear(); }
+  void clear() { failures_.clear(); }
 
  private:
   static constexpr std::size_t kApart = 64;
 
-  struct Round {
+  struct Failure {
     Status status;
-    RankSet owing;
+    RankSet late;
     std::uint64_t order = 0;  // of the last
     std::uint64_t times = 1;
   };
 
-  std::deque<Round> rounds_;  // oldest first, in the order in which each rank owes them
+  std::deque<Failure> failures_;  // oldest first
 };
 
 // The coordinator's side of the response cache: the current and the earlier contents of each slot. It allocates slots
@@ -239,12 +239,12 @@ class Negotiations {
 
   // Ends the negotiation; the state of a name that is not needed any more is erased.
   void close(Negotiation& negotiation);
-  // The same, with an error that ranks which have not asked still owe a submission for.
+  // The same, with an error that the next submission of each rank that has not asked gets, too.
   void fail(Negotiation& negotiation, const Status& status);
   // Erases the state of a name that nobody needs.
   void forget_if_idle(Negotiation& negotiation);
   // Drops what failed before the join that these ranks have come to; they will not ask for it.
-  void forgive(const RankSet& ranks, std::uint64_t order);
+  void drop_before(const RankSet& ranks, std::uint64_t order);
   // A number higher than any before, by which failures and negotiations are ordered.
   std::uint64_t next_order() { return ++order_; }
   std::uint64_t order() const { return order_; }
@@ -271,8 +271,8 @@ class Negotiations {
   CoordinatorCache cache_;
   std::uint64_t order_ = 0;
   std::size_t open_count_ = 0;
-  // Names with pending failures, each with the order of its last one; oldest first. Some may have been claimed since.
-  std::deque<std::pair<std::string, std::uint64_t>> indebted_;
+  // Names with pending failures, each with the order of its last one; oldest first. Some may have been delivered since.
+  std::deque<std::pair<std::string, std::uint64_t>> names_by_failure_;
 };
 
 }  // namespace hvd

@@ -53,7 +53,7 @@ StallInspector::Findings StallInspector::inspect(std::span<const WaitingOperatio
     const bool is_first = told_.empty();
     Stalled found = stalled(operations, now);
     if (found != told_) {
-      findings.notice = notice(operations, now, describe_rank);
+      findings.warning = warning(operations, now, describe_rank);
       pause_ = is_first ? warning_ : pause_ * 2;
       told_ = std::move(found);
     }
@@ -90,8 +90,8 @@ void StallInspector::plan_check(TimePoint oldest) {
 }
 
 // Lists names with the same missing ranks together.
-std::string StallInspector::notice(std::span<const WaitingOperation> operations, TimePoint now,
-                                   const DescribeRank& describe_rank) const {
+std::string StallInspector::warning(std::span<const WaitingOperation> operations, TimePoint now,
+                                    const DescribeRank& describe_rank) const {
   std::vector<std::pair<const std::vector<int>*, std::string>> groups;
   std::size_t listed = 0;
   std::size_t stalled = 0;

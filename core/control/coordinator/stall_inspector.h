@@ -3,9 +3,9 @@
 // Pure; owned by the Coordinator. Costs nothing while operations come and go: it checks them only when the oldest one
 // may have waited for too long.
 //
-// A notice is issued when an operation has waited for a whole warning interval. It lists everything that has waited for
-// at least half of one, so that a burst of submissions causes one notice. The next one is issued when that has changed,
-// an interval later at the earliest, then two, four, ... until nothing has waited that long.
+// A warning is issued when an operation has waited for a whole warning interval. It lists everything that has waited
+// for at least half of one, so that a burst of submissions causes one warning. The next one is issued when that has
+// changed, an interval later at the earliest, then two, four, ... until nothing has waited that long.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct WaitingOperation {
   std::string name;
   Collective collective = Collective::allreduce;
   TimePoint since{};
-  std::vector<int> missing;  // global ranks that have not asked for it, ascending
+  std::vector<int> missing;  // ranks of the set that have not asked for it, ascending
 };
 
 // "rank 2 on host-b (pid 1234) and rank 5 on ..."; more than a few as ranges: "ranks 1-15, 20".
@@ -52,7 +52,7 @@ class StallInspector {
   Deadline next_check() const { return next_check_; }
 
   struct Findings {
-    std::string notice;                // empty: nothing to report
+    std::string warning;               // empty: nothing to report
     std::vector<std::size_t> expired;  // indices of the operations that have reached the limit
   };
   // `operations`: all waiting operations, oldest first.
@@ -65,14 +65,14 @@ class StallInspector {
   void plan_check(TimePoint oldest);
   void forget();
   Stalled stalled(std::span<const WaitingOperation> operations, TimePoint now) const;
-  std::string notice(std::span<const WaitingOperation> operations, TimePoint now,
-                     const DescribeRank& describe_rank) const;
+  std::string warning(std::span<const WaitingOperation> operations, TimePoint now,
+                      const DescribeRank& describe_rank) const;
 
   Duration warning_;
   Duration limit_;
   std::size_t waiting_ = 0;
-  Stalled told_;      // the content of the last notice
-  Duration pause_{};  // after that notice
+  Stalled told_;      // the content of the last warning
+  Duration pause_{};  // after that warning
   TimePoint quiet_until_ = TimePoint::min();
   Deadline next_check_ = Deadline::max();
 };

@@ -1,5 +1,5 @@
-// Checks the ranks' requests for one name, alone and against each other, and holds what they agree on: the request that
-// the asking ranks share and, for each rank, what may differ.
+// Agreement: what the ranks that have asked for a name have in common, and for each rank what may differ. Checks their
+// requests, alone and against each other.
 //
 // Pure; the texts are the coordinator's. An Agreement grows while requests arrive; once all ranks have asked, it yields
 // the response and stays in the coordinator's cache, so that a hit can be converted back into the request that it

@@ -71,8 +71,8 @@ struct Response {
   enum class Kind : std::uint8_t {
     execute = 0,     // every rank of the set performs `spec` now
     error = 1,       // spec.name ends with `status` on the ranks in `ranks`
-    all_joined = 2,  // every rank has joined; `last_joined` was the last
-    shut_down = 3,   // rank `last_joined` leaves; everything pending ends with `status`
+    all_joined = 2,  // every rank has joined; `rank` was the last
+    shut_down = 3,   // `rank` leaves; everything pending ends with `status`
     lock = 4,        // from now on every rank follows `schedule`: schedule_lock.h. The last of its message
   };
   Kind kind = Kind::execute;
@@ -85,11 +85,11 @@ struct Response {
   std::vector<std::vector<std::int64_t>> rows;
 
   Status status;
-  // error: the global ranks whose submission of the name ends, ascending. A rank that is not listed either has none or
-  // has already submitted the name again, which this error does not affect.
+  // error: the ranks of the set whose submission of the name ends, ascending. A rank that is not listed either has none
+  // or has already submitted the name again, which this error does not affect.
   std::vector<std::int32_t> ranks;
-  std::int32_t last_joined = -1;
-  Schedule schedule{};  // lock
+  std::int32_t rank = -1;  // all_joined, shut_down
+  Schedule schedule{};     // lock
 
   bool operator==(const Response&) const = default;
 };
@@ -104,8 +104,8 @@ struct CoordinatorMessage {
   };
   std::uint64_t number = 0;  // 1, 2, 3, ... : see RankMessage::applied
   std::vector<Entry> entries;
-  std::optional<Knobs> knobs{};      // from this message on
-  std::vector<std::string> notices;  // warnings for every rank's log, for instance of a stall
+  std::optional<Knobs> knobs{};       // from this message on
+  std::vector<std::string> warnings;  // for every rank's log, for instance of a stall
 
   bool operator==(const CoordinatorMessage&) const = default;
 };

@@ -36,7 +36,7 @@ constexpr std::uint8_t kHasContributing = 2;
 constexpr std::uint8_t kHasRows = 4;
 constexpr std::uint8_t kHasStatus = 8;
 constexpr std::uint8_t kHasRanks = 16;
-constexpr std::uint8_t kHasLastJoined = 32;
+constexpr std::uint8_t kHasRank = 32;
 constexpr std::uint8_t kHasSchedule = 64;
 constexpr std::uint8_t kAllResponseFlags = 127;
 
@@ -168,7 +168,7 @@ std::uint8_t flags_of(const Response& response) {
   if (!response.rows.empty()) flags |= kHasRows;
   if (!response.status.ok() || !response.status.message().empty()) flags |= kHasStatus;
   if (!response.ranks.empty()) flags |= kHasRanks;
-  if (response.last_joined != -1) flags |= kHasLastJoined;
+  if (response.rank != -1) flags |= kHasRank;
   if (!response.schedule.empty()) flags |= kHasSchedule;
   return static_cast<std::uint8_t>(flags);
 }
@@ -191,7 +191,7 @@ void put_response(ByteWriter& writer, const Response& response, std::string_view
     put_text(writer, response.status.message());
   }
   if ((flags & kHasRanks) != 0) put_list(writer, response.ranks);
-  if ((flags & kHasLastJoined) != 0) writer.put(response.last_joined);
+  if ((flags & kHasRank) != 0) writer.put(response.rank);
   if ((flags & kHasSchedule) != 0) put_lists(writer, response.schedule);
 }
 
@@ -450,8 +450,8 @@ Response get_response(ByteReader& reader, std::string_view before) {
     response.status = Status(code, get_limited(reader, kMaxTextBytes, "a status text"));
   }
   if ((flags & kHasRanks) != 0) response.ranks = get_failed_ranks(reader);
-  if ((flags & kHasLastJoined) != 0) response.last_joined = reader.get<std::int32_t>();
-  if (response.last_joined < -1) malformed("rank " + std::to_string(response.last_joined));
+  if ((flags & kHasRank) != 0) response.rank = reader.get<std::int32_t>();
+  if (response.rank < -1) malformed("rank " + std::to_string(response.rank));
   if ((flags & kHasSchedule) != 0) response.schedule = get_schedule(reader);
   if (flags_of(response) != flags) malformed("a response that is not written as it should be");
   if ((response.kind == Response::Kind::lock) != !response.schedule.empty()) malformed("a schedule where none belongs");
@@ -544,8 +544,8 @@ Bytes encode(const CoordinatorMessage& message) {
   if (message.knobs) {
     for (const auto knob : kKnobs) writer.put((*message.knobs).*knob);
   }
-  writer.put(static_cast<std::uint32_t>(message.notices.size()));
-  for (const std::string& notice : message.notices) put_text(writer, notice);
+  writer.put(static_cast<std::uint32_t>(message.warnings.size()));
+  for (const std::string& warning : message.warnings) put_text(writer, warning);
   return writer.take();
 }
 
@@ -566,9 +566,9 @@ CoordinatorMessage decode_coordinator_message(std::span<const std::byte> bytes) 
     message.knobs.emplace();
     for (const auto knob : kKnobs) (*message.knobs).*knob = get_non_negative(reader, "knob");
   }
-  const std::uint32_t notices = reader.get_count(sizeof(std::uint32_t));
-  for (std::uint32_t i = 0; i < notices; ++i) {
-    message.notices.push_back(get_limited(reader, kMaxTextBytes, "a notice"));
+  const std::uint32_t warnings = reader.get_count(sizeof(std::uint32_t));
+  for (std::uint32_t i = 0; i < warnings; ++i) {
+    message.warnings.push_back(get_limited(reader, kMaxTextBytes, "a warning"));
   }
   reader.expect_end();
   return message;

@@ -16,7 +16,7 @@
 
 namespace hvd {
 
-// Longest text of an error or a notice; longer ones are truncated by the encoder.
+// Longest text of an error or a warning; longer ones are truncated by the encoder.
 inline constexpr std::size_t kMaxTextBytes = std::size_t{64} << 10;
 // Upper bound of cache slots, whatever the configured capacity; bounds the bit vector of hits.
 inline constexpr std::uint32_t kMaxCacheSlots = 1u << 20;

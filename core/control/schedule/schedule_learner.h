@@ -1,6 +1,6 @@
-// Detects that steps repeat: observes what executes, and derives the schedule to perform without negotiation.
+// Detects that steps repeat: observes executed operations, and derives the schedule to perform without negotiation.
 //
-// Pure; owned by the Coordinator. A *step* is a sequence of executes in which no operation occurs twice. It is over
+// Pure; owned by the Coordinator. A *step* is a sequence of operations in which no operation occurs twice. It is over
 // when one occurs again, and ends then at the last moment at which nothing was pending, if there was one: so the
 // boundaries of steps do not depend on the order within them. It is also over when it has exactly the operations of the
 // step before, at such a moment (at any moment, in programs that never pause). A step that equals the one before yields

@@ -41,19 +41,19 @@ class ScheduleLock {
     other_rank,     // one of the above, on another rank
   };
 
-  struct Step {
+  struct Action {
     enum class Kind : std::uint8_t { wait, perform, decline };
     Kind kind = Kind::wait;
     std::size_t stage = 0;  // to perform
   };
 
-  // LEARN -> PROPOSE. `stages`: the cache slots of each, every slot in one stage; `epoch` identifies this lock.
-  void propose(std::uint64_t epoch, const std::vector<std::vector<std::uint32_t>>& stages) {
+  // LEARN -> PROPOSE. `stages`: the cache slots of each, every slot in one stage; `number` identifies this lock.
+  void propose(std::uint64_t number, const std::vector<std::vector<std::uint32_t>>& stages) {
     const std::uint64_t earlier_steps = steps_of_all_locks();
     *this = ScheduleLock();
     earlier_steps_ = earlier_steps;
     state_ = State::propose;
-    epoch_ = epoch;
+    number_ = number;
     stages_.resize(stages.size());
     for (std::size_t stage = 0; stage < stages.size(); ++stage) {
       stages_[stage].operations = stages[stage].size();
@@ -66,7 +66,7 @@ class ScheduleLock {
 
   State state() const { return state_; }
   bool active() const { return state_ != State::learn; }
-  std::uint64_t epoch() const { return epoch_; }
+  std::uint64_t number() const { return number_; }
   Cause cause() const { return cause_; }
 
   // This rank has submitted the operation in `slot`. False if it is not in the schedule: break_up() is due.
@@ -77,11 +77,11 @@ class ScheduleLock {
   }
 
   // What to do now. `asked_to_break`: by another rank.
-  Step next(bool asked_to_break) const {
+  Action next(bool asked_to_break) const {
     if (!active()) return {};
-    if (state_ == State::breaking || asked_to_break) return {.kind = Step::Kind::decline};
+    if (state_ == State::breaking || asked_to_break) return {.kind = Action::Kind::decline};
     if (stages_[next_].submitted < stages_[next_].operations) return {};
-    return {.kind = Step::Kind::perform, .stage = next_};
+    return {.kind = Action::Kind::perform, .stage = next_};
   }
 
   // The next stage, if it is a single operation, and next() waits only for this rank to submit it.
@@ -124,7 +124,7 @@ class ScheduleLock {
 
   State state_ = State::learn;
   Cause cause_ = Cause::none;
-  std::uint64_t epoch_ = 0;
+  std::uint64_t number_ = 0;
   std::uint64_t steps_ = 0;
   std::uint64_t earlier_steps_ = 0;
   std::size_t next_ = 0;

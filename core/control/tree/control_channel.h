@@ -64,9 +64,9 @@ class ControlChannel {
   // Ends the current wait(), or the next one. Any thread.
   virtual void wake() = 0;
 
-  // Makes every rank's wait() end soon and break_requested() return `epoch`, until a higher one is requested. Any
+  // Makes every rank's wait() end soon and break_requested() return `lock_number`, until a higher one is requested. Any
   // number of ranks may call it. Any thread.
-  virtual void request_break(std::uint64_t epoch) = 0;
+  virtual void request_break(std::uint64_t lock_number) = 0;
   virtual std::uint64_t break_requested() const = 0;
 
   // Delivers what is queued, sends a goodbye to the peers so that they do not take the closed connections for a death,

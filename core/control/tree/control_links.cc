@@ -292,9 +292,9 @@ void ControlLinks::handle_frame(Link& link, const Bytes& frame) {
     case FrameKind::goodbye: link.departed = true; return;
     case FrameKind::abort: raise_and_tell(decode_status(reader), link.rank); return;
     case FrameKind::break_up: {
-      const auto epoch = reader.get<std::uint64_t>();
+      const auto lock_number = reader.get<std::uint64_t>();
       reader.expect_end();
-      if (tell_break(epoch, link.rank)) on_break_(epoch);
+      if (tell_break(lock_number, link.rank)) on_break_(lock_number);
       return;
     }
   }
@@ -333,14 +333,14 @@ void ControlLinks::send(int to, const Bytes& payload) {
   if (it != links_.end()) enqueue(**it, FrameKind::message, payload);
 }
 
-// Sends to the neighbours of this rank. False if the epoch is already known.
-bool ControlLinks::tell_break(std::uint64_t epoch, int except_rank) {
+// Sends to the neighbours of this rank. False if the number is already known.
+bool ControlLinks::tell_break(std::uint64_t lock_number, int except_rank) {
   std::uint64_t known = broken_.load();
   do {
-    if (epoch <= known) return false;
-  } while (!broken_.compare_exchange_weak(known, epoch));
+    if (lock_number <= known) return false;
+  } while (!broken_.compare_exchange_weak(known, lock_number));
   ByteWriter writer;
-  writer.put(epoch);
+  writer.put(lock_number);
   const Bytes payload = writer.take();
   for (auto& link : links_) {
     if (link->rank != except_rank) enqueue(*link, FrameKind::break_up, payload);

@@ -1,5 +1,5 @@
-// The TCP connections between neighbours in the control tree: control messages between hosts, and failure detection for
-// all ranks. A connection that closes without a goodbye is a lost rank.
+// The TCP connections between neighbours in the control tree: control messages between hosts, and failure detection, in
+// the set of all ranks also inside a host. A connection that closes without a goodbye is a lost rank.
 //
 // One thread ("hvd-links") sleeps in epoll and reads; senders write directly and leave the rest to it. When a rank is
 // lost, its neighbours notify theirs, and so on, at once and from this thread, because the engine may be in the middle
@@ -30,7 +30,7 @@ class ControlLinks {
  public:
   // Called on the links thread; must not block.
   using OnMessage = std::function<void(int from, Bytes payload)>;
-  using OnBreak = std::function<void(std::uint64_t epoch)>;
+  using OnBreak = std::function<void(std::uint64_t lock_number)>;
   using OnAbort = std::function<void(const Status& reason)>;
 
   // All ranks must construct together; those with children listen on local_host and publish their address in the store.
@@ -44,9 +44,9 @@ class ControlLinks {
   // Any thread; never blocks.
   void send(int to, const Bytes& payload);
   void broadcast_abort(const Status& reason) { tell(reason, -1); }
-  // Calls on_break on every other rank, along the tree. Each epoch is sent once, on the first call, and not after a
+  // Calls on_break on every other rank, along the tree. Each number is sent once, on the first call, and not after a
   // higher one.
-  void request_break(std::uint64_t epoch) { tell_break(epoch, -1); }
+  void request_break(std::uint64_t lock_number) { tell_break(lock_number, -1); }
 
   // Sends what is queued and a goodbye to every peer, waits for that until the deadline, and stops the thread.
   void close(Deadline deadline);
@@ -71,7 +71,7 @@ class ControlLinks {
   void lose(Link& link, const std::string& how);
   void raise_and_tell(const Status& reason, int except_rank);
   void tell(const Status& reason, int except_rank);
-  bool tell_break(std::uint64_t epoch, int except_rank);
+  bool tell_break(std::uint64_t lock_number, int except_rank);
   void enqueue(Link& link, FrameKind kind, std::span<const std::byte> payload);
   void start_timer();
 
@@ -84,7 +84,7 @@ class ControlLinks {
   const OnAbort on_abort_;
   std::atomic<bool> told_{false};         // the reason of the job's end has been sent
   std::atomic<bool> timing_{false};       // the timer is running
-  std::atomic<std::uint64_t> broken_{0};  // the highest epoch sent or received
+  std::atomic<std::uint64_t> broken_{0};  // the highest number of a lock sent or received
   std::vector<std::unique_ptr<Link>> links_;
   FileDescriptor epoll_;
   FileDescriptor stop_event_;

@@ -1,4 +1,4 @@
-// A one-way byte stream between two threads or processes through shared memory, and the doorbell that wakes a rank.
+// What mailboxes consist of: ByteRing, a one-way byte stream through shared memory, and the doorbell that wakes a rank.
 //
 // ByteRing is a single-producer single-consumer ring in zero-initialised memory. It carries frames (core/net/frame.h);
 // a message larger than the ring passes through it in parts. The reader checks the producer's position: a corrupt peer

@@ -85,10 +85,10 @@ class TreeChannel final : public ControlChannel {
     }
   }
   void wake() override { doorbell_->increment_and_wake(); }
-  void request_break(std::uint64_t epoch) override {
-    note_break(epoch);
+  void request_break(std::uint64_t lock_number) override {
+    note_break(lock_number);
     const bool all_share_memory = doorbells_.size() == static_cast<std::size_t>(topology_.size);
-    if (links_ && !all_share_memory) links_->request_break(epoch);
+    if (links_ && !all_share_memory) links_->request_break(lock_number);
   }
   std::uint64_t break_requested() const override { return broken_->load(std::memory_order_acquire); }
   void close(Deadline deadline) override {
@@ -115,9 +115,9 @@ class TreeChannel final : public ControlChannel {
   };
 
   // A request from another host may be older than what is known here.
-  void note_break(std::uint64_t epoch) {
+  void note_break(std::uint64_t lock_number) {
     std::uint64_t known = broken_->load();
-    while (known < epoch && !broken_->compare_exchange_weak(known, epoch)) {
+    while (known < lock_number && !broken_->compare_exchange_weak(known, lock_number)) {
     }
     for (Signal* doorbell : doorbells_) doorbell->increment_and_wake();
   }
@@ -157,7 +157,7 @@ class TreeChannel final : public ControlChannel {
       }
       wake();
     };
-    const auto on_break = [this](std::uint64_t epoch) { note_break(epoch); };
+    const auto on_break = [this](std::uint64_t lock_number) { note_break(lock_number); };
     ControlLinks::OnAbort on_abort;
     if (job_ != nullptr) on_abort = [job = job_](const Status& reason) { job->broadcast_abort(reason); };
     links_ = std::make_unique<ControlLinks>(options.topology, tree_, options.store, options.key, options.local_host,

@@ -51,7 +51,7 @@ TEST_CASE("coordinator: after two steps that are alike comes a schedule") {
   CHECK(entries.back().response->schedule == Schedule{{0, 1}});
 }
 
-TEST_CASE("coordinator: what is owed beside the schedule does not keep it from being locked") {
+TEST_CASE("coordinator: a pending failure beside the schedule does not keep it from being locked") {
   RepeatingJob job;
   job.send(0, {.requests = {broadcast("c", 7)}});  // wrong by itself
   const auto errors = job.answer();
@@ -61,9 +61,9 @@ TEST_CASE("coordinator: what is owed beside the schedule does not keep it from b
   REQUIRE(job.locks(job.step()));
   job.coordinator.unlock(1);
   job.send(1, {.requests = {allreduce("c")}});
-  const auto owed = job.answer();
-  REQUIRE(owed.size() == 1);
-  CHECK(owed.front().response->status == errors.front().response->status);
+  const auto late = job.answer();
+  REQUIRE(late.size() == 1);
+  CHECK(late.front().response->status == errors.front().response->status);
 }
 
 TEST_CASE("coordinator: what ranks asked for before they knew of the schedule does not count, and later it does") {
@@ -109,8 +109,8 @@ TEST_CASE("coordinator: no schedule while something else is under way") {
   CHECK_FALSE(job.locks(job.step()));
 }
 
-TEST_CASE("coordinator: no schedule while a rank owes a submission, has joined or leaves") {
-  SECTION("owes") {
+TEST_CASE("coordinator: no schedule while a rank is late for a failure, has joined or leaves") {
+  SECTION("late") {
     RepeatingJob job;
     OperationSpec other = allreduce("d");
     other.op = ReduceOp::max;

@@ -34,7 +34,7 @@ struct Job {
     auto message = coordinator.respond(now);
     if (!message) return {};
     CHECK(message->number == ++number);
-    notices = message->notices;
+    warnings = message->warnings;
     return message->entries;
   }
   // The one answer that is due.
@@ -67,7 +67,7 @@ struct Job {
   Coordinator coordinator;
   TimePoint now = kStart;
   std::uint64_t number = 0;
-  std::vector<std::string> notices;
+  std::vector<std::string> warnings;
 };
 
 }  // namespace
@@ -305,7 +305,7 @@ TEST_CASE("A fast rank may retry before a slow one has heard of the failure") {
   job.expect_execute(allreduce("x", {3}));
 }
 
-TEST_CASE("PendingFailures to several failed rounds are paid oldest first") {
+TEST_CASE("Failures of several negotiations are delivered oldest first") {
   Job job(3);
   for (int round = 1; round <= 2; ++round) {
     job.ask(0, allreduce("x", {round}));
@@ -320,7 +320,7 @@ TEST_CASE("PendingFailures to several failed rounds are paid oldest first") {
   job.expect_execute(allreduce("x", {3}));
 }
 
-TEST_CASE("Hits take part in disagreements, and a debt is paid with a hit too") {
+TEST_CASE("Hits take part in disagreements, and get pending failures too") {
   Job job(3);
   for (int rank = 0; rank < 3; ++rank) job.ask(rank, allreduce("x", {2}));
   const std::uint32_t slot = job.response().slot;
@@ -380,7 +380,7 @@ TEST_CASE("A joined rank counts as ready") {
   job.ask(1, join());
   const Response joined = job.response();
   CHECK(joined.kind == Response::Kind::all_joined);
-  CHECK(joined.last_joined == 1);
+  CHECK(joined.rank == 1);
 }
 
 TEST_CASE("What is done without a joined rank is answered whole, and leaves the cache as it is") {
@@ -402,7 +402,7 @@ TEST_CASE("What is done without a joined rank is answered whole, and leaves the 
       CHECK(alone.contributing == 1);
     }
     job.ask(0, join());
-    CHECK(job.response().last_joined == 0);
+    CHECK(job.response().rank == 0);
     job.hit(1, first.slot);
     CHECK(job.silent());
     job.hit(0, first.slot);
@@ -535,7 +535,7 @@ TEST_CASE("What ranks wait for is finished before the join that completes it") {
   CHECK(entries[2].response->spec.name == "x");
   CHECK(entries[2].response->contributing == 1);
   CHECK(entries[3].response->kind == Response::Kind::all_joined);
-  CHECK(entries[3].response->last_joined == 1);
+  CHECK(entries[3].response->rank == 1);
 }
 
 TEST_CASE("A rank that asked and then joined is part of the round") {
@@ -547,7 +547,7 @@ TEST_CASE("A rank that asked and then joined is part of the round") {
   CHECK(job.response().rows == std::vector<std::vector<std::int64_t>>{{3, 2}});
 }
 
-TEST_CASE("A rank that joins owes nothing") {
+TEST_CASE("A rank that joins is late for nothing") {
   Job job(3);
   job.ask(0, allreduce("x", {1}));
   job.ask(1, allreduce("x", {2}));
@@ -569,7 +569,7 @@ TEST_CASE("A rank that leaves ends everything after what is ready") {
   REQUIRE(entries.size() == 2);
   CHECK(entries[0].response->kind == Response::Kind::execute);
   CHECK(entries[1].response->kind == Response::Kind::shut_down);
-  CHECK(entries[1].response->last_joined == 1);
+  CHECK(entries[1].response->rank == 1);
   CHECK(entries[1].response->status == Status(StatusCode::shut_down, "rank 1 on host-b has shut hvd down"));
   job.ask(1, allreduce("never"));
   CHECK(job.silent());
@@ -583,13 +583,13 @@ TEST_CASE("Stalls are reported, and given up at the limit") {
   CHECK(job.coordinator.next_deadline() == kStart + 10s);
   job.now = kStart + 10s;
   CHECK(job.answers().empty());
-  CHECK(job.notices == std::vector<std::string>{"stalled: waiting for rank 1 on host-b and rank 2 on host-c to submit "
-                                                "allreduce 'x' (10.0 s)"});
+  CHECK(job.warnings == std::vector<std::string>{"stalled: waiting for rank 1 on host-b and rank 2 on host-c to submit "
+                                                 "allreduce 'x' (10.0 s)"});
   CHECK(job.coordinator.next_deadline() == kStart + 20s);
   job.ask(2, allreduce("x"));
   job.now = kStart + 20s;
   CHECK(job.answers().empty());
-  CHECK_THAT(job.notices.at(0), Contains("rank 1 on host-b to submit"));
+  CHECK_THAT(job.warnings.at(0), Contains("rank 1 on host-b to submit"));
   job.now = job.coordinator.next_deadline();
   CHECK(job.now == kStart + 25s);
   const Response error = job.response();
@@ -616,7 +616,7 @@ TEST_CASE("Joined ranks are not reported as missing") {
   job.ask(0, allreduce("x"));
   job.now += 10s;
   job.answers();
-  CHECK_THAT(job.notices.at(0), Contains("rank 1") && !Contains("rank 0") && !Contains("rank 2"));
+  CHECK_THAT(job.warnings.at(0), Contains("rank 1") && !Contains("rank 0") && !Contains("rank 2"));
 }
 
 TEST_CASE("Who does not come to a join is reported while nothing else is open, and given up at the limit") {
@@ -625,13 +625,13 @@ TEST_CASE("Who does not come to a join is reported while nothing else is open, a
   CHECK(job.coordinator.next_deadline() == kStart + 10s);
   job.now = kStart + 10s;
   CHECK(job.silent());
-  CHECK(job.notices ==
+  CHECK(job.warnings ==
         std::vector<std::string>{"stalled: waiting for rank 0 on host-a and rank 1 on host-b to submit join (10.0 s)"});
   job.now = kStart + 15s;
   job.ask(1, join());
   job.now = kStart + 25s;
   CHECK(job.silent());
-  CHECK(job.notices == std::vector<std::string>{"stalled: waiting for rank 0 on host-a to submit join (10.0 s)"});
+  CHECK(job.warnings == std::vector<std::string>{"stalled: waiting for rank 0 on host-a to submit join (10.0 s)"});
   job.now = kStart + 40s;
   const Response error = job.response();
   CHECK(error.kind == Response::Kind::error);
@@ -646,7 +646,7 @@ TEST_CASE("Who does not come to a join is reported while nothing else is open, a
   job.ask(0, join());
   CHECK(job.response().status == error.status);
   for (int rank = 0; rank < 3; ++rank) job.ask(rank, join());
-  CHECK(job.response().last_joined == 2);
+  CHECK(job.response().rank == 2);
   CHECK(job.coordinator.next_deadline() == Deadline::max());
 }
 
@@ -687,7 +687,7 @@ TEST_CASE("Who comes late to a join that was given up gets the same error, as do
   // The others number anew, also if they give up again; and what they cannot do without rank 2 is for later.
   for (const int rank : {0, 1}) job.ask(rank, allreduce("unnamed.1.after.join.1"));
   job.now += 25s;
-  const Status owed = job.response().status;
+  const Status earlier = job.response().status;
   const Response second = give_up_join();
 
   job.ask(2, allreduce("unnamed.7"));
@@ -704,7 +704,7 @@ TEST_CASE("Who comes late to a join that was given up gets the same error, as do
   CHECK(late.ranks == std::vector<std::int32_t>{2});
   CHECK(late.status == first.status);
   job.ask(2, allreduce("unnamed.1.after.join.1"));
-  CHECK(job.response().status == owed);
+  CHECK(job.response().status == earlier);
   job.ask(2, join());
   CHECK(job.response().status == second.status);
   for (const int rank : {2, 1, 0}) job.ask(rank, allreduce("unnamed.1.after.join.2"));
@@ -737,7 +737,7 @@ TEST_CASE("A hit of a rank that has not come to a join that was given up is refu
   CHECK(job.response().status == given_up);
 }
 
-TEST_CASE("Ranks of one message that owe different things are told each its own") {
+TEST_CASE("Late ranks of one message get each its own failure") {
   Job job({.size = 4, .sources = {{0, RankSet(0)}, {1, RankSet(1, 4)}}, .stall_warning = 0s, .stall_limit = 25s});
   const auto join_together = [&](const RankSet& ranks) {
     SubtreeMessage message{.applied_by_all = job.number};
@@ -766,11 +766,11 @@ TEST_CASE("A rank that still works keeps nobody waiting for its join") {
     job.now += 5s;
     job.ask(0, allreduce("x"));
     CHECK(job.response().kind == Response::Kind::execute);
-    CHECK(job.notices.empty());
+    CHECK(job.warnings.empty());
   }
   job.now += 10s;
   CHECK(job.silent());
-  CHECK_THAT(job.notices.at(0), Contains("rank 0 on host-a to submit join (10.0 s)"));
+  CHECK_THAT(job.warnings.at(0), Contains("rank 0 on host-a to submit join (10.0 s)"));
 }
 
 TEST_CASE("A message that breaks the protocol is refused with the rank's name") {

@@ -20,32 +20,32 @@ std::string name_at(const CoordinatorCache& cache, std::uint32_t slot, std::uint
 
 }  // namespace
 
-TEST_CASE("Each rank pays its oldest debt first") {
+TEST_CASE("Each rank gets its oldest failure first") {
   PendingFailures pending_failures;
   pending_failures.add(reason("a"), RankSet(1, 3), 1);
   pending_failures.add(reason("b"), RankSet(2, 4), 2);
-  CHECK(pending_failures.claims(RankSet(0, 4)).size() == 2);
-  const auto paid = pending_failures.pay(RankSet(0, 4));
-  REQUIRE(paid.size() == 2);
-  CHECK(paid[0].status == reason("a"));
-  CHECK(paid[0].ranks == RankSet(1, 3));
-  CHECK(paid[1].status == reason("b"));
-  CHECK(paid[1].ranks == RankSet(3));
-  CHECK(pending_failures.pay(RankSet(1)).empty());
-  CHECK(pending_failures.pay(RankSet(2)).front().order == 2);
+  CHECK(pending_failures.oldest(RankSet(0, 4)).size() == 2);
+  const auto taken = pending_failures.take_oldest(RankSet(0, 4));
+  REQUIRE(taken.size() == 2);
+  CHECK(taken[0].status == reason("a"));
+  CHECK(taken[0].ranks == RankSet(1, 3));
+  CHECK(taken[1].status == reason("b"));
+  CHECK(taken[1].ranks == RankSet(3));
+  CHECK(pending_failures.take_oldest(RankSet(1)).empty());
+  CHECK(pending_failures.take_oldest(RankSet(2)).front().order == 2);
   CHECK(pending_failures.empty());
 }
 
-TEST_CASE("What nobody owes is not kept, and what is forgiven neither") {
+TEST_CASE("A failure that no rank is late for is not kept") {
   PendingFailures pending_failures;
   pending_failures.add(reason("a"), RankSet(), 1);
   CHECK(pending_failures.empty());
   pending_failures.add(reason("a"), RankSet(1), 1);
   pending_failures.add(reason("b"), RankSet(1, 3), 2);
-  pending_failures.forgive(RankSet(1), 2);
+  pending_failures.drop_before(RankSet(1), 2);
   CHECK(pending_failures.size() == 1);
-  CHECK(pending_failures.pay(RankSet(1)).front().status == reason("b"));
-  pending_failures.forgive(RankSet(2), 3);
+  CHECK(pending_failures.take_oldest(RankSet(1)).front().status == reason("b"));
+  pending_failures.drop_before(RankSet(2), 3);
   CHECK(pending_failures.empty());
 }
 
@@ -56,9 +56,9 @@ TEST_CASE("A rank that never comes back costs no memory, and is still counted") 
   CHECK(pending_failures.size() <= 64);
   CHECK(pending_failures.newest() == kRounds);
   for (const int rank : {1, 2}) {
-    std::uint64_t paid = 0;
-    while (paid <= kRounds && pending_failures.pay(RankSet(rank)).size() == 1) ++paid;
-    CHECK(paid == kRounds);
+    std::uint64_t taken = 0;
+    while (taken <= kRounds && pending_failures.take_oldest(RankSet(rank)).size() == 1) ++taken;
+    CHECK(taken == kRounds);
   }
   CHECK(pending_failures.empty());
 }

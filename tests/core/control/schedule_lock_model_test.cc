@@ -126,8 +126,8 @@ class Explorer {
     Rank& rank = job.ranks[r];
     if (!rank.lock.active() || rank.lock.state() == ScheduleLock::State::breaking) return false;
     const bool late = rank.answer == 'a';
-    const bool blocked =
-        !rank.pending.empty() && rank.answer == '-' && rank.lock.next(rank.told).kind == ScheduleLock::Step::Kind::wait;
+    const bool blocked = !rank.pending.empty() && rank.answer == '-' &&
+                         rank.lock.next(rank.told).kind == ScheduleLock::Action::Kind::wait;
     if (!late && !blocked) return false;
     break_up(job, rank, late ? ScheduleLock::Cause::late : ScheduleLock::Cause::order);
     return true;
@@ -142,9 +142,9 @@ class Explorer {
   bool answer(ModelJob& job, std::size_t r) {
     Rank& rank = job.ranks[r];
     if (rank.answer != '-') return false;
-    const auto step = rank.lock.next(rank.told);
-    if (step.kind == ScheduleLock::Step::Kind::wait) return false;
-    rank.answer = step.kind == ScheduleLock::Step::Kind::perform ? 'a' : 'd';
+    const auto action = rank.lock.next(rank.told);
+    if (action.kind == ScheduleLock::Action::Kind::wait) return false;
+    rank.answer = action.kind == ScheduleLock::Action::Kind::perform ? 'a' : 'd';
     if (job.answers.size() <= rank.rounds) job.answers.push_back({'-', '-', '-'});
     job.answers[rank.rounds][r] = rank.answer;
     return true;

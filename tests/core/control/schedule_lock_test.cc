@@ -5,7 +5,7 @@
 using namespace hvd;
 
 using State = ScheduleLock::State;
-using Kind = ScheduleLock::Step::Kind;
+using Kind = ScheduleLock::Action::Kind;
 using Cause = ScheduleLock::Cause;
 
 namespace {
@@ -21,7 +21,7 @@ ScheduleLock proposed() {
 TEST_CASE("schedule lock: stages are performed in their order, when all their operations have been submitted") {
   ScheduleLock lock = proposed();
   CHECK(lock.state() == State::propose);
-  CHECK(lock.epoch() == 7);
+  CHECK(lock.number() == 7);
   CHECK(lock.next(false).kind == Kind::wait);
   CHECK(lock.submitted(0));  // of the second stage
   CHECK(lock.next(false).kind == Kind::wait);
@@ -40,7 +40,7 @@ TEST_CASE("schedule lock: stages are performed in their order, when all their op
   CHECK(lock.next(false).kind == Kind::wait);
   CHECK(lock.submitted(2));
   CHECK(lock.next(false).stage == 0);
-  lock.propose(lock.epoch() + 1, {{2}});
+  lock.propose(lock.number() + 1, {{2}});
   CHECK(lock.steps() == 0);
   CHECK(lock.steps_of_all_locks() == 1);
 }
@@ -85,7 +85,7 @@ TEST_CASE("schedule lock: a new proposal begins anew") {
   lock.propose(9, {{2}});
   CHECK(lock.state() == State::propose);
   CHECK(lock.cause() == Cause::none);
-  CHECK(lock.epoch() == 9);
+  CHECK(lock.number() == 9);
   CHECK_FALSE(lock.submitted(4));
   CHECK(lock.next(false).kind == Kind::wait);
   CHECK(lock.submitted(2));

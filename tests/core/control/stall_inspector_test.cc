@@ -46,7 +46,7 @@ TEST_CASE("Zero turns warnings and limit off, and a huge setting does not wrap a
   CHECK(huge.next_check() == Deadline::max());
 }
 
-TEST_CASE("A burst gives one notice per interval") {
+TEST_CASE("A burst gives one warning per interval") {
   StallInspector inspector(10s, 0s);
   inspector.started(kStart);
   inspector.started(kStart + 2s);
@@ -54,15 +54,15 @@ TEST_CASE("A burst gives one notice per interval") {
   const std::vector<WaitingOperation> operations = {waiting("a", 0s, {1}), waiting("b", 2s, {1}),
                                                     waiting("c", 9s, {2})};
   auto found = inspector.inspect(operations, kStart + 10s, describe_test_rank);
-  CHECK(found.notice ==
+  CHECK(found.warning ==
         "stalled: waiting for rank 1 on host-b to submit allreduce 'a' (10.0 s), allreduce 'b' (8.0 s)");
   CHECK(inspector.next_check() == kStart + 20s);
 
-  CHECK(inspector.inspect(operations, kStart + 15s, describe_test_rank).notice.empty());
+  CHECK(inspector.inspect(operations, kStart + 15s, describe_test_rank).warning.empty());
   CHECK(inspector.next_check() == kStart + 20s);
 
   found = inspector.inspect(operations, kStart + 20s, describe_test_rank);
-  CHECK(found.notice ==
+  CHECK(found.warning ==
         "stalled: waiting for rank 1 on host-b to submit allreduce 'a' (20.0 s), allreduce 'b' (18.0 s); "
         "waiting for rank 2 on host-c to submit allreduce 'c' (11.0 s)");
   CHECK(found.expired.empty());
@@ -73,7 +73,7 @@ TEST_CASE("What has not changed is told once, what changes ever more seldom") {
   inspector.started(kStart);
   std::vector<WaitingOperation> operations = {waiting("a", 0s, {1, 2})};
   const auto told_at = [&](Duration age) {
-    return !inspector.inspect(operations, kStart + age, describe_test_rank).notice.empty();
+    return !inspector.inspect(operations, kStart + age, describe_test_rank).warning.empty();
   };
   CHECK(told_at(10s));
   CHECK_FALSE(told_at(20s));
@@ -101,7 +101,7 @@ TEST_CASE("A check that comes too early says nothing and is made again") {
   inspector.started(kStart + 6s);
   inspector.ended();  // the first one
   const std::vector<WaitingOperation> left = {waiting("b", 6s, {1})};
-  CHECK(inspector.inspect(left, kStart + 10s, describe_test_rank).notice.empty());
+  CHECK(inspector.inspect(left, kStart + 10s, describe_test_rank).warning.empty());
   CHECK(inspector.next_check() == kStart + 16s);
 }
 
@@ -112,9 +112,9 @@ TEST_CASE("At most six names") {
     inspector.started(kStart);
     operations.push_back(waiting("t" + std::to_string(i), 0s, {1}));
   }
-  const std::string notice = inspector.inspect(operations, kStart + 10s, describe_test_rank).notice;
-  CHECK_THAT(notice, Catch::Matchers::Contains("'t5'") && !Catch::Matchers::Contains("'t6'") &&
-                         Catch::Matchers::EndsWith("; and 3 more"));
+  const std::string warning = inspector.inspect(operations, kStart + 10s, describe_test_rank).warning;
+  CHECK_THAT(warning, Catch::Matchers::Contains("'t5'") && !Catch::Matchers::Contains("'t6'") &&
+                          Catch::Matchers::EndsWith("; and 3 more"));
 }
 
 TEST_CASE("What reaches the limit expires, the rest is checked later") {

@@ -79,14 +79,14 @@ std::string on_channels(const std::vector<int>& ranks_by_host, bool shared_memor
 }
 
 // Sleeps as an engine does; nothing but the news wakes it in time.
-void await_break(ControlChannel& channel, std::uint64_t epoch) {
+void await_break(ControlChannel& channel, std::uint64_t lock_number) {
   const Deadline delay = deadline_after(20s);
   for (;;) {
     channel.receive();
     const std::uint64_t broken = channel.break_requested();
-    if (broken == epoch) return;
-    if (broken > epoch) throw Internal("hears of " + std::to_string(broken) + " instead");
-    if (Clock::now() >= delay) throw Timeout("heard of no break " + std::to_string(epoch));
+    if (broken == lock_number) return;
+    if (broken > lock_number) throw Internal("hears of " + std::to_string(broken) + " instead");
+    if (Clock::now() >= delay) throw Timeout("heard of no break " + std::to_string(lock_number));
     channel.wait(channel.heard(), delay, nullptr);
   }
 }
@@ -109,12 +109,12 @@ TEST_CASE("star channel: whoever asks for a break, every rank hears of it, and n
   std::barrier<> heard(4);
   const std::string failures = on_channels(hosts.ranks, hosts.shared_memory, [&](int rank, ControlChannel& channel) {
     for (int turn = 0; turn < 12; ++turn) {
-      const auto epoch = static_cast<std::uint64_t>(10 * (turn + 2));
+      const auto lock_number = static_cast<std::uint64_t>(10 * (turn + 2));
       if (rank == turn % 4) {
-        channel.request_break(epoch - 11);
-        channel.request_break(epoch);
+        channel.request_break(lock_number - 11);
+        channel.request_break(lock_number);
       }
-      await_break(channel, epoch);
+      await_break(channel, lock_number);
       heard.arrive_and_wait();
     }
   });

@@ -46,11 +46,11 @@ CoordinatorMessage rich_coordinator_message() {
                 .rows = {},
                 .status = Status(StatusCode::shut_down, "gone"),
                 .ranks = {},
-                .last_joined = 4};
+                .rank = 4};
   CoordinatorMessage message;
   message.number = 0x123456789abcdef0;
   message.entries = {{3, std::nullopt}, {kNoSlot, execute}, {kNoSlot, gather}, {kNoSlot, error}, {kNoSlot, left}};
-  message.notices = {"", "stalled"};
+  message.warnings = {"", "stalled"};
   message.knobs = Knobs{.fusion_threshold_bytes = 1, .coalescing_us = 2, .chunk_bytes = 3};
   return message;
 }
@@ -186,8 +186,8 @@ TEST_CASE("Coordinator messages survive the wire") {
 
 TEST_CASE("Texts are cut off, names and slots beyond the limit are refused when encoding") {
   CoordinatorMessage message;
-  message.notices = {std::string(kMaxTextBytes + 10, 'n')};
-  CHECK(decode_coordinator_message(encode(message)).notices.front().size() == kMaxTextBytes);
+  message.warnings = {std::string(kMaxTextBytes + 10, 'n')};
+  CHECK(decode_coordinator_message(encode(message)).warnings.front().size() == kMaxTextBytes);
   CHECK_THROWS_AS(encode(message_of(allreduce(std::string(kMaxNameBytes + 1, 'x')))), InvalidArgument);
   CHECK_THROWS_AS(encode(message_of(allreduce("x", Shape(kMaxDimensions + 1, 1)))), InvalidArgument);
   RankMessage hit;
@@ -296,7 +296,7 @@ TEST_CASE("Responses that could not be carried out are refused") {
       {"error with an ok status", {.kind = Response::Kind::error, .spec = {}, .rows = {}, .status = {}, .ranks = {}}},
       {"kind", {.kind = static_cast<Response::Kind>(4), .spec = {}, .rows = {}, .status = {}, .ranks = {}}},
       {"last joined",
-       {.kind = Response::Kind::all_joined, .spec = {}, .rows = {}, .status = {}, .ranks = {}, .last_joined = -2}},
+       {.kind = Response::Kind::all_joined, .spec = {}, .rows = {}, .status = {}, .ranks = {}, .rank = -2}},
       {"ranks", {.kind = Response::Kind::all_joined, .spec = {}, .rows = {}, .status = {}, .ranks = {-1}}},
       {"status code",
        {.kind = Response::Kind::error,
