@@ -384,7 +384,7 @@ HVD_API hvd_status hvd_work_received_splits(hvd_work* work, const int64_t** spli
 /* join: the rank that joined last. */
 HVD_API hvd_status hvd_work_last_joined(hvd_work* work, int32_t* rank);
 
-/* Releases the handle; a pending operation continues, and its memory must stay valid. */
+/* Releases the work; a pending operation continues, and its memory must stay valid. */
 HVD_API void hvd_work_free(hvd_work* work);
 
 /* Returns which algorithm performs an allreduce of which size in this job, and why, as readable lines;

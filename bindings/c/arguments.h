@@ -34,7 +34,7 @@ hvd_status guarded(Body&& body) noexcept {
   }
 }
 
-// Out of line, so that the way of a correct call stays short.
+// Out of line, to keep the path of a correct call short.
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_null(const char* what) {
   throw InvalidArgument(std::string(what) + " is NULL");
 }

@@ -29,7 +29,7 @@ static_assert(HVD_ALLREDUCE == static_cast<int>(Collective::allreduce) &&
 static_assert(HVD_AVERAGE == static_cast<int>(ReduceOp::average) && HVD_PRODUCT == static_cast<int>(ReduceOp::product));
 static_assert(int{HVD_CPU} == kCpuDevice && int{HVD_ANY_RANK} == kAnyRank);
 
-// Out of line, so that the way of a correct call stays short.
+// Out of line, to keep the path of a correct call short.
 [[noreturn, gnu::cold, gnu::noinline]] void throw_dimensions(std::int32_t dimensions) {
   throw InvalidArgument("a tensor with " + std::to_string(dimensions) + " dimensions");
 }
@@ -44,18 +44,18 @@ static_assert(int{HVD_CPU} == kCpuDevice && int{HVD_ANY_RANK} == kAnyRank);
           .device = tensor.device};
 }
 
-// What a caller passes, checked for what has no meaning at all, and the call that refers to it. Of one tensor nothing
-// is allocated.
-class CallersCall {
+// An `hvd_call` converted to a `Call`. Rejects unknown enum values and null pointers; allocates nothing for a single
+// tensor.
+class ConvertedCall {
  public:
-  explicit CallersCall(const hvd_call* caller) : CallersCall(current(required(caller, "call"))) {}
-  CallersCall(const CallersCall&) = delete;
-  CallersCall& operator=(const CallersCall&) = delete;
+  explicit ConvertedCall(const hvd_call* caller) : ConvertedCall(current(required(caller, "call"))) {}
+  ConvertedCall(const ConvertedCall&) = delete;
+  ConvertedCall& operator=(const ConvertedCall&) = delete;
 
   operator const Call&() const { return call_; }
 
  private:
-  explicit CallersCall(const hvd_call& c)
+  explicit ConvertedCall(const hvd_call& c)
       : call_{.collective = known(collective_from, c.collective, "collective"),
               .process_set = c.process_set,
               .name = c.name != nullptr ? std::string_view(c.name) : std::string_view(),
@@ -90,10 +90,10 @@ class CallersCall {
   }
 
   static const hvd_call& current(const hvd_call& caller) {
-    return caller.struct_size == sizeof(hvd_call) ? caller : completed(caller);
+    return caller.struct_size == sizeof(hvd_call) ? caller : upgraded(caller);
   }
-  // That of an older hvd.h; what it refers to is the caller's, as before.
-  [[gnu::noinline]] static const hvd_call& completed(const hvd_call& caller) {
+  // Copies a call of an older hvd.h, with defaults for the fields that it lacks.
+  [[gnu::noinline]] static const hvd_call& upgraded(const hvd_call& caller) {
     thread_local hvd_call copy;
     return copy = copy_versioned(caller, hvd_call HVD_CALL_INIT, "hvd_call");
   }
@@ -133,7 +133,8 @@ Operation& held_here(hvd_work* work) {
   return operation;
 }
 
-// A caller that does not wait for what it has begun, or waits at its end. Without the runtime it has ended.
+// An operation that hvd_start() has begun may lack its second half: the engine is to do that. After shutdown it has
+// ended.
 void leave_to_engine(Operation& operation) {
   if (!operation.left_to_caller()) return;
   try {
@@ -378,7 +379,7 @@ hvd_status hvd_submit(const hvd_call* call, hvd_work** work) {
   return guarded([&] {
     hvd_work*& out = required(work, "work");
     out = nullptr;
-    out = to_pointer(Instance::get().runtime()->submit(CallersCall(call)));
+    out = to_pointer(Instance::get().runtime()->submit(ConvertedCall(call)));
   });
 }
 
@@ -386,7 +387,7 @@ hvd_status hvd_prepare(const hvd_call* call, hvd_work** work) {
   return guarded([&] {
     hvd_work*& out = required(work, "work");
     out = nullptr;
-    out = to_pointer(Instance::get().runtime()->prepared().prepare(CallersCall(call)));
+    out = to_pointer(Instance::get().runtime()->prepared().prepare(ConvertedCall(call)));
   });
 }
 
@@ -466,7 +467,7 @@ hvd_status hvd_run(const hvd_call* call, int64_t timeout_us, hvd_work** work) {
     if (work != nullptr) *work = nullptr;
     if (work == nullptr && timeout_us >= 0) throw InvalidArgument("work is NULL, but the operation may go on");
     const auto runtime = Instance::get().runtime();
-    CallerReference operation = runtime->run(CallersCall(call), deadline_in(timeout_us));
+    CallerReference operation = runtime->run(ConvertedCall(call), deadline_in(timeout_us));
     if (operation == nullptr) return;  // performed already
     Operation& same = *operation;
     if (work != nullptr) *work = to_pointer(std::move(operation));
@@ -481,7 +482,7 @@ hvd_status hvd_run_all(const hvd_call* calls, size_t count, int64_t timeout_us, 
     if (works != nullptr) std::fill_n(works, count, nullptr);
     if (works == nullptr && timeout_us >= 0) throw InvalidArgument("works is NULL, but the operations may go on");
     const auto runtime = Instance::get().runtime();
-    std::deque<CallersCall> callers;  // which the calls refer to
+    std::deque<ConvertedCall> callers;  // which the calls refer to
     std::vector<Call> all;
     for (std::size_t i = 0; i < count; ++i) {  // of an older hvd.h they are shorter
       const auto* call = reinterpret_cast<const std::byte*>(calls) + i * calls->struct_size;

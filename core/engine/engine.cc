@@ -216,7 +216,7 @@ bool Engine::begin(Operation& operation) {
   return begun;
 }
 
-// Whoever drives now may have looked before what has begun: then the engine thread ends it.
+// Another thread that drives may have looked before begin(): the engine thread is woken to finish it then.
 void Engine::finish() {
   if (!driver_.try_lock()) return parts().channel.wake();
   const MutexLock driver(driver_, std::adopt_lock);

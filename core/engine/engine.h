@@ -33,8 +33,8 @@ class Engine {
   Status submit(EngineReference& operation);
 
   // submit() for a caller that waits: if no other thread drives, performs the operations on this one, with whatever
-  // else becomes ready meanwhile, and returns when they are done, or soon after the deadline. Then it has unlocked
-  // `submitting`, the caller's lock that orders submissions, as soon as they had their places in the order.
+  // else becomes ready meanwhile, and returns when they are done, or soon after the deadline. It unlocks `submitting`,
+  // the caller's lock, once the operations are in order, before it waits; if another thread drives, it stays locked.
   Status run(std::span<EngineReference> operations, MutexLock& submitting, Deadline deadline);
 
   // Any thread: performs the call on the caller's memory without an operation, if the locked schedule expects exactly

@@ -161,7 +161,7 @@ bool Executor::run(Bucket& bucket, PendingOperations& pending, Waiter waiter, En
   enqueued_.reset();
   try {
     TimelineRows rows(timeline_, bucket);
-    // A negotiated barrier is over: all ranks have asked for it.
+    // A negotiated barrier needs no data: all ranks have asked for it.
     if (bucket.spec().collective != Collective::barrier || entry == Entry::asking) {
       CollectiveCall call = build_call(bucket, set_, rank_, join_divisor_, devices_.get());
       call.sequence = sequence_ + 1;

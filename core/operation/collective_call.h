@@ -1,5 +1,5 @@
-// One collective on a list of tensors, the input of a backend. Built from negotiated facts, so that every field except
-// the pointers and the waiter is the same on every rank of the set.
+// CollectiveCall: a bucket as a backend performs it. The same on every rank of the set, so that score() may read it,
+// except `ordinal`, `waiter`, and in `pieces` the addresses, events and, of allgather and alltoall, `elements`.
 #pragma once
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // The specification of an operation: a plain value, the same from the check of the caller's call (call.h) to the wire,
 // by which ranks tell each other what they have submitted.
 //
-// Two ranks agree on an operation if their specs are equal except for what may differ by rank: the first dimension in
-// allgather and alltoall, and the splits of alltoall.
+// Two ranks agree on an operation if their specs are equal (agree() in agreement.h) except for what may differ by rank:
+// the first dimension in allgather and alltoall, the splits of alltoall, the priority, and what does not matter to it.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ struct OperationSpec {
   std::string name;  // unique among a set's operations in flight
   Collective collective = Collective::allreduce;
   ReduceOp op = ReduceOp::sum;
-  std::int32_t root = 0;  // broadcast: global rank
+  std::int32_t root = 0;  // broadcast: rank in the set
   double prescale = 1.0;
   double postscale = 1.0;
   std::int32_t priority = 0;         // the highest ready operation goes first; may differ by rank: one rank's counts
@@ -43,7 +43,7 @@ struct OperationSpec {
   bool operator==(const OperationSpec&) const = default;
 };
 
-// Of all tensors, at most 2^63 - 1.
+// Of all tensors; 2^63 - 1 if that is exceeded.
 inline std::int64_t bytes_of(const OperationSpec& spec) {
   std::int64_t bytes = 0;
   for (const TensorSpec& tensor : spec.tensors) {

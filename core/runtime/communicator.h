@@ -1,5 +1,5 @@
-// The parts that one process set has on this rank: control channel, backends and engine, and the way of an operation to
-// the engine; the same code for the set of all ranks as for others. Communicators share nothing by which one could
+// Communicator: a process set on this rank. Owns the set's control channel, its engine and with it the backends, and
+// submits operations to them; the set of all ranks is one like others. Communicators share nothing by which one could
 // delay another: sets negotiate and work concurrently, also where a rank is in several.
 //
 // Inside a communicator ranks are renumbered from 0 in the order of the set (Topology::job_ranks).
@@ -95,7 +95,7 @@ class Communicator {
   // submit() and run() of it. Throw InvalidArgument if it is in flight; run() as the operation ends, too.
   void start(Operation& operation);
   void run(Operation& operation, Deadline deadline);
-  // Engine's.
+  // See Engine.
   void finish() { engine_->finish(); }
   void leave_to_engine(Operation& operation) { engine_->leave_to_engine(operation); }
 

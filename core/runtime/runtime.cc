@@ -32,26 +32,26 @@ void check_peer(int peer, const Topology& topology) {
 
 }  // namespace
 
-Runtime::Runtime(const Config& config, const Dependencies& around)
+Runtime::Runtime(const Config& config, const Dependencies& dependencies)
     : config_(config),
       flight_(config.diagnosis.flight_recorder, config.job.rank,
               config.timeouts.stall_check ? config.timeouts.stall_warning : Duration::zero()),
-      topology_(make_topology(config.job.rank, exchange_identities(around.store, config.job.rank, config.job.size,
-                                                                   with_settings(around.identity, config),
+      topology_(make_topology(config.job.rank, exchange_identities(dependencies.store, config.job.rank, config.job.size,
+                                                                   with_settings(dependencies.identity, config),
                                                                    deadline_after(config.timeouts.start)))),
       log_("rank " + std::to_string(config.job.rank), config.diagnosis.log_level),
-      store_(around.store.with_alarm([this] { abort_.check(); })),
-      job_key_(around.job_key),
-      local_host_address_(around.local_host_address),
-      make_data_plane_(around.make_data_plane),
-      channel_(around.make_channel(BackendContext{.topology = topology_,
-                                                  .store = store_,
-                                                  .job_key = job_key_,
-                                                  .config = config_,
-                                                  .abort = abort_,
-                                                  .log = log_,
-                                                  .local_host_address = local_host_address_,
-                                                  .deadline = Deadline::max()})) {
+      store_(dependencies.store.with_alarm([this] { abort_.check(); })),
+      job_key_(dependencies.job_key),
+      local_host_address_(dependencies.local_host_address),
+      make_data_plane_(dependencies.make_data_plane),
+      channel_(dependencies.make_channel(BackendContext{.topology = topology_,
+                                                        .store = store_,
+                                                        .job_key = job_key_,
+                                                        .config = config_,
+                                                        .abort = abort_,
+                                                        .log = log_,
+                                                        .local_host_address = local_host_address_,
+                                                        .deadline = Deadline::max()})) {
   if (!flight_.problem().empty()) log_.warning(flight_.problem());
   check_settings(topology_);
   const Communicator::Common common{.config = config_,

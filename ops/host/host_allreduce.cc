@@ -4,7 +4,7 @@
 // the others can access its tensors: as a chunk in the window, as usual; by their places in the arena; or, while
 // reading from each other is tried or has proved faster, by their addresses. If the better way works for all ranks it
 // is taken. If no rank has published places, the first chunks are already there. If only some have, all ranks start
-// again with chunks. A form that the user has named (HVD_ALGORITHM) is taken without trials.
+// again with chunks. A form that the user has named (HVD_ALGORITHM) is taken; only how outputs are stored is tried.
 #include "ops/host/collectives.h"
 
 namespace hvd {
@@ -33,8 +33,8 @@ void allreduce_in_chunks(HostContext& context, const Publication& publication, s
   }
 }
 
-// After the first step, in which this rank has published the first chunk or, which leaves `publication` as it was at
-// the start, the places of its tensors.
+// Runs after the first step. If this rank has published its first chunk, `publication` has advanced; if the places of
+// its tensors, it has not.
 void allreduce_as_published(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
                             std::int64_t total, Publication publication) {
   const Publication from_start{PieceCursor(pieces), total, publication.chunk};

@@ -315,10 +315,10 @@ void withdraw_tensors(HostContext& context) {
   writes.withdraw();
   const Deadline deadline = deadline_after(kWithdrawTime);
   for (int rank = 0; rank < context.ranks(); ++rank) {
-    const auto may_write = [&] { return writes.are_made_by(rank) && context.peers.is_alive(rank); };
+    const auto may_write = [&] { return writes.is_writing(rank) && context.peers.is_alive(rank); };
     while (rank != context.rank() && may_write() && Clock::now() < deadline) std::this_thread::sleep_for(50us);
     // The threads of a process that is killed do not end at once: one may still copy its last block.
-    if (rank != context.rank() && writes.are_made_by(rank)) std::this_thread::sleep_for(1ms);
+    if (rank != context.rank() && writes.is_writing(rank)) std::this_thread::sleep_for(1ms);
   }
 }
 

@@ -213,8 +213,9 @@ class WindowReduction {
   bool slice_taken_ = false;
 };
 
-// Who writes into whose own memory. A rank that fails in such a collective withdraws its memory before it returns its
-// tensors to their owner: from then on nobody begins to write there, and it can see when nobody does any more.
+// Tracks which ranks write into other ranks' tensors. A rank that fails in such a collective withdraws its memory
+// before it returns its tensors to their owner: from then on nobody begins to write there, and it can see when nobody
+// does any more.
 class WindowWrites {
  public:
   explicit WindowWrites(const WindowMemory& memory) : memory_(memory) {}
@@ -223,9 +224,9 @@ class WindowWrites {
   // other rank has withdrawn its memory.
   bool begin(int rank);
   void end();
-  // This rank has failed: its memory is no longer to be written. Some may still be about it.
+  // This rank has failed: its memory is no longer to be written. Some writes may still be in progress.
   void withdraw();
-  bool are_made_by(int rank) const { return memory_.by_rank[rank].writing.load(std::memory_order_seq_cst) != 0; }
+  bool is_writing(int rank) const { return memory_.by_rank[rank].writing.load(std::memory_order_seq_cst) != 0; }
 
  private:
   const WindowMemory& memory_;

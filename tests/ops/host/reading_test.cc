@@ -132,7 +132,7 @@ TEST_CASE("host: nobody writes into the tensors of a rank that has failed") {
       } catch (const PeerLost&) {
         refused = true;
       }
-      require(refused && target == 0 && !window.writes().are_made_by(0), "a write into withdrawn memory");
+      require(refused && target == 0 && !window.writes().is_writing(0), "a write into withdrawn memory");
     }
   });
 }
