@@ -55,10 +55,10 @@ def keep(
 ) -> Checkpoints | None:
     """Goes on with the newest checkpoint of `state` in a directory, if there is one, and has more of them written.
 
-    Call it before the function of `hvd.elastic.run`, on all ranks. Every rank reads that finds the checkpoint on its
-    host, and all take the state of rank 0 when `hvd.elastic.run` begins. Only rank 0 writes: after a commit, every
-    `seconds`, the state that was saved there is written by a thread of its own, while the training goes on. Of a
-    sharded state every rank reads and writes its part.
+    Call it before the function of `hvd.elastic.run`, or within it for a sharded state, on all ranks. Every rank that
+    finds the checkpoint on its host reads it, and all take the state of rank 0 when `hvd.elastic.run` begins. Only rank
+    0 writes: after a commit, every `seconds`, the state that was saved there is written by a thread of its own, while
+    the training goes on. Of a sharded state every rank reads and writes its part.
 
     Args:
         state: the checkpoint must be of a state of the same class, with the same names and shapes.
