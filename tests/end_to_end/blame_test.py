@@ -59,7 +59,7 @@ def run(*command):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=240,
+        timeout=600,
     )
     return done.returncode, done.stdout
 

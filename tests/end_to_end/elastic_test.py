@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-TIMEOUT = 120
+TIMEOUT = 600
 JOB = Path(__file__).parent / "elastic_job.py"
 
 

@@ -38,7 +38,7 @@ class Rank:
         for line in self.process.stdout:
             self.lines.append(line.rstrip("\n"))
 
-    def await_line(self, beginning, after=0, timeout=30):
+    def await_line(self, beginning, after=0, timeout=120):
         deadline = time.monotonic() + timeout
         while not any(line.startswith(beginning) for line in self.lines[after:]):
             assert time.monotonic() < deadline and self.process.poll() is None, self.lines

@@ -8,7 +8,7 @@ import subprocess
 
 from watched_process import WatchedProcess
 
-TIMEOUT = 60
+TIMEOUT = 300
 
 
 class Agents:

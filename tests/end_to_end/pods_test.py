@@ -19,7 +19,7 @@ from listening_agents import Agents, Running
 from kubernetes_api import KubernetesApi
 from ports import free_ports
 
-TEXT = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": 60}
+TEXT = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "timeout": 300}
 
 
 class Pods:

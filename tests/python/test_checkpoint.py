@@ -310,7 +310,7 @@ def test_a_part_that_is_not_written(tmp_path, monkeypatch):
 
 
 def test_a_rank_that_dies_while_it_writes_its_part(tmp_path):
-    job = run_job(2, [str(PROGRAMS / "loses_a_part.py"), str(tmp_path)], limit_s=60)
+    job = run_job(2, [str(PROGRAMS / "loses_a_part.py"), str(tmp_path)])
     assert "rank 1 failed" in job.output and "SIGKILL" in job.output, job.output
     state = Parts(lambda given: given, lambda: 0, step=0)
     checkpoints = checkpoint.keep(state, tmp_path, seconds=0)

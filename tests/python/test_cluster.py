@@ -17,7 +17,7 @@ from hvd.exceptions import HorovodInternalError, RankFailedError
 from hvd.outcome import Outcome
 
 SIZE = 3
-TIME_LIMIT_S = 60
+TIME_LIMIT_S = 300
 LINGER_S = 3.4  # where a launcher sees processes end, a rank waits a little longer for the one that failed
 VARIABLES = ("HOROVOD_", "HVD_", "RANK", "WORLD_SIZE", "MASTER_")
 

@@ -21,7 +21,7 @@ from hvd.cluster import Place, PlaceAddress, PlacesJob
 from hvd.exceptions import HorovodInternalError, RankFailedError
 from timeouts import wait_until
 
-TIME_LIMIT_S = 60
+TIME_LIMIT_S = 300
 
 
 class Engine:

@@ -357,7 +357,7 @@ def test_ranks_that_do_not_agree(tmp_path, ranks):
 def test_an_elastic_job_reads_each_row_once(tmp_path):
     options = ["-np", "3", "--min-np", "2", "--max-np", "3", "--cooldown-range", "100,100"]
     program = [sys.executable, str(PROGRAMS / "reads_elastically.py"), write_parquet(tmp_path), "3"]
-    job = run_command([hvdrun(), *options, *program], limit_s=120)
+    job = run_command([hvdrun(), *options, *program])
     found = re.search(r"(\d+) rows, (\d+) twice, with \[2, 3\] ranks", job.output)
     assert job.returncode == 0 and found, job.output
     assert int(found[1]) == 2 * ROWS, "rows are missing"

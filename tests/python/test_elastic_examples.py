@@ -13,7 +13,7 @@ import pytest
 
 from launching import PROGRAMS, ROOT, hvdrun
 
-LIMIT_S = 240
+LIMIT_S = 600
 RANKS = 3
 KILL_AT = 5  # commits of the process that is killed
 COMMIT = re.compile(r"process (\d+) \(pid (\d+)\) has committed (\d+) as rank (\d+) of (\d+)")

@@ -97,7 +97,7 @@ def test_what_ends_a_script_is_told(tmp_path, end, told):
         "atexit.register(failure.tell_at_exit)\n"
         "failure.watch()\n" + end
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
     assert done.stdout == f"{told}\n", done.stderr
 
 

@@ -341,13 +341,13 @@ def test_between_graph_replication(tmp_path):
         "HVD_SERVER_SNAPSHOT_SECONDS": "0",
         "HVD_STALL_SHUTDOWN_TIME_SECONDS": "60",
     }
-    job = run_command([hvdrun(), "-np", "2", "--servers", "2", *program, "asynchronous"], environment, limit_s=240)
+    job = run_command([hvdrun(), "-np", "2", "--servers", "2", *program, "asynchronous"], environment, limit_s=600)
     assert job.returncode == 0, job.output
     assert "was killed by SIGKILL; it is started again" in job.output, job.output
     steps = steps_in(job.output)
     assert sorted(steps) == [0, 1] and sum(own for own, _ in steps.values()) == 300, job.output
     counted = steps[0][1]
 
-    codes, written = run_by_hand([*program, "synchronous"], {**os.environ, **environment}, limit_s=240)
+    codes, written = run_by_hand([*program, "synchronous"], {**os.environ, **environment}, limit_s=600)
     assert codes == [0, 0, 0, 0], written
     assert steps_in("".join(written)) == {0: (300, counted + 600), 1: (300, counted + 600)}, written

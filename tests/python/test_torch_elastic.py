@@ -10,7 +10,7 @@ import sys
 import pytest
 
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
-TIMEOUT = 240
+TIMEOUT = 600
 
 
 def run(*command):

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 
 from launching import run_command
 
-LIMIT_S = 120
+LIMIT_S = 600
 UNEXPECTED = 4  # random_program: an outcome was not the expected one; it is marked in the trace
 
 # What moves the data, and what tells a rank of it.
