@@ -65,7 +65,7 @@ class Rank {
 };
 
 bool wait_for_answer(RankMemory& memory) {
-  for (const Deadline deadline = deadline_after(10s); Clock::now() < deadline; std::this_thread::sleep_for(10ms)) {
+  for (const Deadline deadline = deadline_after(60s); Clock::now() < deadline; std::this_thread::sleep_for(10ms)) {
     if (memory.answer_is_complete()) return true;
   }
   return false;
@@ -247,7 +247,7 @@ struct Machine {
   RankMemories memories{loop, listener, kHost};
 
   bool run_until(const std::function<bool()>& condition) {
-    for (const Deadline deadline = deadline_after(10s); Clock::now() < deadline; loop.run_once(deadline)) {
+    for (const Deadline deadline = deadline_after(60s); Clock::now() < deadline; loop.run_once(deadline)) {
       if (condition()) return true;
     }
     return condition();

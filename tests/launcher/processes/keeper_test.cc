@@ -115,7 +115,7 @@ bool all_end_within(Duration time, const std::vector<pid_t>& pids) {
 
 // Receives until the condition holds or 10 s have passed.
 bool receive_until(Keeper& keeper, const std::function<bool()>& condition) {
-  for (const Deadline deadline = deadline_after(10s); Clock::now() < deadline;) {
+  for (const Deadline deadline = deadline_after(60s); Clock::now() < deadline;) {
     if (condition()) return true;
     pollfd ready{.fd = keeper.fd(), .events = POLLIN, .revents = 0};
     poll(&ready, 1, 100);

@@ -58,7 +58,7 @@ struct LinkFixture {
 
   // Whether it has come true in time.
   template <typename Condition>
-  bool run_until(Condition condition, Duration limit = 20s) {
+  bool run_until(Condition condition, Duration limit = 120s) {
     const Deadline deadline = deadline_after(limit);
     while (!condition()) {
       if (Clock::now() >= deadline) return false;
@@ -71,7 +71,7 @@ struct LinkFixture {
   std::unique_ptr<AgentEnd> attach() {
     auto agent = std::make_unique<AgentEnd>();
     const std::size_t before = parents.size();
-    agent->link = connect_to_parent(loop, certificate, address(), deadline_after(20s));
+    agent->link = connect_to_parent(loop, certificate, address(), deadline_after(120s));
     agent->listen();
     run_until([&] { return parents.size() > before; });
     return agent;
@@ -266,7 +266,7 @@ TEST_CASE("a link may be destroyed by what it delivers") {
   auto other = job.attach();
   REQUIRE(job.parents.size() == 2);
   int delivered = 0;
-  auto link = connect_to_parent(job.loop, job.certificate, job.address(), deadline_after(20s));
+  auto link = connect_to_parent(job.loop, job.certificate, job.address(), deadline_after(120s));
   link->listen({.received =
                     [&](const proto::ToAgent&) {
                       ++delivered;
@@ -357,11 +357,11 @@ TEST_CASE("strangers are refused without a word, and agents are taken up") {
   const auto plain = grpc::InsecureChannelCredentials();
   CHECK(attach_unauthenticated(job.address(), plain).error_code() == StatusCode::UNAVAILABLE);
 
-  Socket silent = Socket::connect(job.address(), deadline_after(20s));
-  Socket rude = Socket::connect(job.address(), deadline_after(20s));
+  Socket silent = Socket::connect(job.address(), deadline_after(120s));
+  Socket rude = Socket::connect(job.address(), deadline_after(120s));
   const std::string garbage(100'000, '\x16');
   try {
-    rude.send_all(std::as_bytes(std::span(garbage)), deadline_after(20s), "hvdrun");
+    rude.send_all(std::as_bytes(std::span(garbage)), deadline_after(120s), "hvdrun");
   } catch (const PeerLost&) {
   }
 
