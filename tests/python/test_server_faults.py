@@ -20,7 +20,7 @@ def test_killed_servers_lose_nothing_that_was_acknowledged():
 
 def test_two_copies_need_two_servers():
     command = [hvdrun(), "-np", "1", "--servers", "1", sys.executable, "-c", "import hvd; hvd.init(); hvd.ps.connect()"]
-    job = run_command(command, {"HVD_SERVER_COPIES": "2", "HVD_START_TIMEOUT": "20"}, limit_s=600)
+    job = run_command(command, {"HVD_SERVER_COPIES": "2", "HVD_START_TIMEOUT": "20"})
     assert job.returncode != 0
     assert "two copies of a shard need two servers" in job.output
     assert "server 0 failed first" in job.output or "parameter server 0 cannot be reached" in job.output

@@ -341,7 +341,7 @@ def test_between_graph_replication(tmp_path):
         "HVD_SERVER_SNAPSHOT_SECONDS": "0",
         "HVD_STALL_SHUTDOWN_TIME_SECONDS": "60",
     }
-    job = run_command([hvdrun(), "-np", "2", "--servers", "2", *program, "asynchronous"], environment, limit_s=600)
+    job = run_command([hvdrun(), "-np", "2", "--servers", "2", *program, "asynchronous"], environment)
     assert job.returncode == 0, job.output
     assert "was killed by SIGKILL; it is started again" in job.output, job.output
     steps = steps_in(job.output)
