@@ -80,13 +80,14 @@ void Job::add_host(HostPlan plan, std::unique_ptr<Host> host) {
   processes_.add_host(std::move(plan), std::move(host));
 }
 
+void Job::open(int host, const RankPlan& plan) {
+  processes_.open(host, plan);
+  output_.open(plan);
+}
+
 std::vector<int> Job::open_all() {
   std::vector<int> readers;
   std::vector<HostCount> hosts;
-  const auto open = [this](int host, const RankPlan& plan) {
-    processes_.open(host, plan);
-    output_.open(plan);
-  };
   for (int host = 0; host < next_host(); ++host) {
     for (const RankPlan& plan : processes_.plan_of(host).ranks) {
       open(host, plan);
@@ -150,8 +151,7 @@ void Job::use_hosts(const std::vector<HostCount>& hosts) {
 }
 
 void Job::start_process(int host, const RankPlan& plan) {
-  processes_.open(host, plan);
-  output_.open(plan);
+  open(host, plan);
   processes_.start(plan.place.rank);
 }
 
@@ -241,8 +241,7 @@ void Job::rank_ended(int rank, ExitStatus status, const JobEnding& said) {
   if (input_) input_->forget(rank);
   ++ended_;
   is_elastic_and_goes_on() ? process_ended(rank, status, said) : end_.rank_ended(rank, status, said, now);
-  const bool is_epoch_left = is_elastic_and_goes_on();
-  if (end_.all_ranks_ended() && !is_epoch_left && servers_.any_runs()) processes_.signal_ranks(SIGTERM);
+  if (end_.all_ranks_ended() && !is_elastic_and_goes_on() && servers_.any_runs()) processes_.signal_ranks(SIGTERM);
   if (const auto first = end_.first_failed()) {
     const RankEnd& end = *end_.ends()[static_cast<std::size_t>(*first)];
     look_into_failure(rank_failure(*first, processes_.at(*first).host_name, end));

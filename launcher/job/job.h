@@ -94,7 +94,8 @@ class Job : public HostListener {
   void stalled(int host, bool on) override { status_->stalled(host, on, end_.next_deadline().has_value()); }
 
  private:
-  // Opens the ranks and servers with which the job begins. Returns the ranks that read hvdrun's standard input.
+  void open(int host, const RankPlan& plan);
+  // The ranks and servers with which the job begins. Returns the ranks that read hvdrun's standard input.
   std::vector<int> open_all();
   void start_elastic();
   // Of an elastic job, or a server.
