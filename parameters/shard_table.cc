@@ -120,9 +120,8 @@ void ShardTable::pull(const PsRequest& request, std::span<const std::byte> paylo
   ++counts_.pulls;
   pulls_.pulled(request.worker, counts_.updates);
   if (spec_.compensation == 0) return;
-  for (std::size_t i = 0; i < request.rows; ++i) {
-    pulls_.keep(request.worker, key_at(keys, i), reinterpret_cast<const float*>(answer.data()) + i * width);
-  }
+  copy_keys(request, payload, tables_.scratch.keys);
+  pulls_.keep(request.worker, tables_.scratch.keys, reinterpret_cast<const float*>(answer.data()));
 }
 
 std::span<const std::byte> ShardTable::compensate(const PsRequest& request, std::span<const std::byte> payload) {

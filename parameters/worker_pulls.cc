@@ -49,11 +49,14 @@ void WorkerPulls::pushed(std::uint32_t worker, std::uint64_t version) {
   if (worker < versions_.size() && versions_[worker] != kNever) staleness_.add(version - versions_[worker]);
 }
 
-void WorkerPulls::keep(std::uint32_t worker, std::uint64_t key, const float* values) {
+void WorkerPulls::keep(std::uint32_t worker, std::span<const std::uint64_t> keys, const float* values) {
   RowTable& kept = rows_.try_emplace(worker, width_).first->second;
-  RowTable::Row* row = kept.find(key);
-  if (row == nullptr) row = &kept.insert(key);
-  std::copy_n(values, width_, row->values());
+  for (const std::uint64_t key : keys) {
+    RowTable::Row* row = kept.find(key);
+    if (row == nullptr) row = &kept.insert(key);
+    std::copy_n(values, width_, row->values());
+    values += width_;
+  }
 }
 
 const RowTable* WorkerPulls::rows(std::uint32_t worker) const {

@@ -41,8 +41,8 @@ class WorkerPulls {
   void pushed(std::uint32_t worker, std::uint64_t version);
   const Staleness& staleness() const { return staleness_; }
 
-  // Copies a row that the worker has pulled. Throws std::bad_alloc.
-  void keep(std::uint32_t worker, std::uint64_t key, const float* values);
+  // Copies rows that the worker has pulled. Throws std::bad_alloc.
+  void keep(std::uint32_t worker, std::span<const std::uint64_t> keys, const float* values);
   // The rows as the worker last pulled them; null if it has pulled none.
   const RowTable* rows(std::uint32_t worker) const;
 

@@ -25,6 +25,13 @@ TableSpec table_of(std::uint32_t width, Consistency consistency = Consistency::a
   return spec;
 }
 
+// The same with rows that all exist.
+TableSpec dense_of(TableSpec spec, std::uint64_t rows) {
+  spec.dense = true;
+  spec.rows = rows;
+  return spec;
+}
+
 // The line's value; -1 if there is no such line.
 long stat(const std::string& text, const std::string& line) {
   const std::size_t at = text.find(line + " ");
@@ -80,10 +87,7 @@ TEST_CASE("what is numbered is applied once, and answered as often as it is aske
 TEST_CASE("a push that is refused changes nothing, and may be repeated") {
   Shard shard(0, 1, 0);
   ShardCaller worker(shard, 0, 1);
-  TableSpec spec = table_of(1);
-  spec.dense = true;
-  spec.rows = 4;
-  const auto table = worker.open(spec);
+  const auto table = worker.open(dense_of(table_of(1), 4));
   const std::string before = worker.stats();
   CHECK_THROWS_AS(worker.push(table, {0, 4}, {1, 1}), InvalidArgument);
   CHECK(worker.hello().applied == 0);
@@ -116,10 +120,7 @@ TEST_CASE("a push that comes again must be well formed, too") {
 TEST_CASE("a fill with a row that the table does not have fills none") {
   Shard shard(0, 1, 0);
   ShardCaller worker(shard, 0, 1);
-  TableSpec spec = table_of(1);
-  spec.dense = true;
-  spec.rows = 4;
-  const auto table = worker.open(spec);
+  const auto table = worker.open(dense_of(table_of(1), 4));
   CHECK_THROWS_AS(apply_to(shard, worker.header(PsOp::fill, table, 2), payload_of(Keys{0, 4}, Values{1, 1})),
                   InvalidArgument);
   CHECK(stat(worker.stats(), "rows rows") == 0);
@@ -255,9 +256,7 @@ TEST_CASE("delay compensation changes a gradient by what others have changed sin
   const float c = 0.5f;
   Shard shard(0, 1, 0);
   ShardCaller slow(shard, 0, 2), fast(shard, 1, 2);
-  TableSpec spec = table_of(2, Consistency::bounded, 1000);
-  spec.dense = true;
-  spec.rows = 3;
+  TableSpec spec = dense_of(table_of(2, Consistency::bounded, 1000), 3);
   spec.optimizer = {.rule = UpdateRule::sgd, .learning_rate = 0.25f};
   spec.compensation = c;
   const auto table = slow.open(spec);
@@ -288,9 +287,7 @@ TEST_CASE("delay compensation changes a gradient by what others have changed sin
 }
 
 TEST_CASE("copies for delay compensation count as memory, and a pull without room changes nothing") {
-  TableSpec spec = table_of(4096);
-  spec.dense = true;
-  spec.rows = 40;
+  TableSpec spec = dense_of(table_of(4096), 40);
   spec.optimizer = {.rule = UpdateRule::sgd, .learning_rate = 1};
   spec.compensation = 1;
   Shard shard(0, 1, 3 * 40 * 4096 * sizeof(float));
@@ -401,9 +398,7 @@ TEST_CASE("synchronous pushes take effect together, added up in the order of wor
 TEST_CASE("a synchronous push that cannot be applied is refused at once, not at the clock's end") {
   Shard shard(0, 1, std::size_t{8} << 20);
   ShardCaller guilty(shard, 0, 2), other(shard, 1, 2);
-  TableSpec spec = table_of(1, Consistency::synchronous);
-  spec.dense = true;
-  spec.rows = 4;
+  TableSpec spec = dense_of(table_of(1, Consistency::synchronous), 4);
   const auto dense = guilty.open(spec);
   CHECK_THROWS_AS(guilty.push(dense, {4}, {1}), InvalidArgument);
   guilty.push(dense, {3}, {1});
