@@ -29,7 +29,8 @@ from launching import run_job
 
 DEFAULT_RANKS = (1, 2, 4)
 COMPILING = ("test_supported", "test_torch_compiled", "test_torch_distributed")  # tests that use PyTorch's compiler
-FRAMEWORKS = ("test_tensorflow", "test_jax", "test_torch", "test_other_arrays")  # tests whose files begin so
+# Tests of a framework: their files' names begin so.
+FRAMEWORKS = ("test_tensorflow", "test_jax", "test_torch", "test_other_arrays", "test_elastic", "test_process_group")
 JOB_LIMIT_S = 2400  # of all tests of a number of ranks, on a machine that does as much beside them
 TEST_LIMIT_S = 240  # of one test in a job; what TensorFlow traces takes a minute on a busy machine
 RUNS = pytest.StashKey[dict]()

@@ -207,7 +207,7 @@ def saved_tensors(state) -> list[torch.Tensor]:
     return [value for value in [*saved["model"].values(), *of_optimizer] if isinstance(value, torch.Tensor)]
 
 
-@pytest.mark.ranks(1)
+@pytest.mark.ranks(2)
 def test_a_commit_copies_into_the_memory_of_the_last_one_unless_a_checkpoint_reads_it():
     model = nn.Sequential(nn.BatchNorm1d(3), nn.Linear(3, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -241,7 +241,7 @@ def test_a_commit_copies_into_the_memory_of_the_last_one_unless_a_checkpoint_rea
     assert torch.equal(model[1].weight, weight)
 
 
-@pytest.mark.ranks(1)
+@pytest.mark.ranks(2)
 def test_a_state_whose_synchronisation_breaks_is_not_half_new(monkeypatch):
     model = make_model(1.0)
     state = TorchState(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), batch=3)
@@ -450,7 +450,7 @@ def test_schedulers_and_loaders_keep_their_place():
     assert [batch.tolist() for (batch,) in state.loader] == whole[3:]
 
 
-@pytest.mark.ranks(1)
+@pytest.mark.ranks(2)
 def test_handlers_of_ones_own():
     class Counter:
         count = 0

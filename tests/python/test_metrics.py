@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
+import numpy as np
 import pytest
+
+import hvd
 
 
 def counts(metrics, *names):
@@ -11,15 +16,11 @@ def counts(metrics, *names):
 
 @pytest.mark.ranks
 def test_a_name_that_comes_again_is_a_hit(ranks):
-    import torch
-
-    import hvd.torch as hvd
-
-    hvd.allreduce(torch.ones(10), name="metrics.known")
+    hvd.allreduce(np.ones(10, np.float32), name="metrics.known")
     before = hvd.metrics()
     for i in range(5):
-        hvd.allreduce(torch.ones(10), name="metrics.known")
-        hvd.allreduce(torch.ones(10), name=f"metrics.new.{i}")  # no step is like the one before
+        hvd.allreduce(np.ones(10, np.float32), name="metrics.known")
+        hvd.allreduce(np.ones(10, np.float32), name=f"metrics.new.{i}")  # no step is like the one before
     step = hvd.metrics(since=before)
     assert counts(step, "operations", "buckets", "cache_hits", "cache_misses", "bytes") == (10, 10, 5, 5, 10 * 40)
     sent = {0: 10 * (ranks - 1)}.get(hvd.rank(), 10)  # the coordinator answers everyone
@@ -31,12 +32,8 @@ def test_a_name_that_comes_again_is_a_hit(ranks):
 
 @pytest.mark.ranks
 def test_steps_that_repeat_cost_no_message(ranks):
-    import torch
-
-    import hvd.torch as hvd
-
     def step():
-        handles = [hvd.allreduce_async(torch.ones(10), name=f"metrics.step.{i}") for i in range(20)]
+        handles = [hvd.allreduce_async(np.ones(10, np.float32), name=f"metrics.step.{i}") for i in range(20)]
         return [hvd.synchronize(handle) for handle in handles]
 
     for _ in range(100):
@@ -56,23 +53,17 @@ def test_steps_that_repeat_cost_no_message(ranks):
 
 @pytest.mark.ranks
 def test_waiting_at_once_hides_nothing_and_waiting_late_hides_all(ranks):
-    import time
-
-    import torch
-
-    import hvd.torch as hvd
-
     hvd.barrier()
     before = hvd.metrics()
     for _ in range(20):
-        hvd.allreduce(torch.ones(1_000_000), name="metrics.awaited")
+        hvd.allreduce(np.ones(1_000_000, np.float32), name="metrics.awaited")
     awaited = hvd.metrics(since=before)
     assert 0 < awaited["collective_seconds"] <= awaited["communication_seconds"]
     assert awaited["exposed_seconds"] > 0
 
     hvd.barrier()
     before = hvd.metrics()
-    handles = [hvd.allreduce_async(torch.ones(1_000_000), name=f"metrics.late.{i}") for i in range(20)]
+    handles = [hvd.allreduce_async(np.ones(1_000_000, np.float32), name=f"metrics.late.{i}") for i in range(20)]
     while not all(hvd.poll(handle) for handle in handles):
         time.sleep(0.01)
     for handle in handles:
@@ -83,7 +74,5 @@ def test_waiting_at_once_hides_nothing_and_waiting_late_hides_all(ranks):
 
 
 def test_there_is_none_without_a_job():
-    import hvd
-
     with pytest.raises(ValueError, match="init"):
         hvd.metrics()

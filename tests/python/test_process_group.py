@@ -235,41 +235,45 @@ def test_objects():
     assert own == [f"for {rank}"]
 
 
-@pytest.mark.ranks(4)
+@pytest.mark.ranks(2, 4)
 def test_groups():
-    rank, _ = here()
-    halves = [dist.new_group([0, 1]), dist.new_group([2, 3])]
-    odd, again = dist.new_group([1, 3]), dist.new_group([1, 3])
-    half = halves[rank // 2]
-    assert halves[1 - rank // 2] == dist.GroupMember.NON_GROUP_MEMBER
-    assert (dist.get_rank(half), dist.get_world_size(half)) == (rank % 2, 2)
+    rank, size = here()
+    ranks_of_half = size // 2
+    halves = [dist.new_group([*range(ranks_of_half)]), dist.new_group([*range(ranks_of_half, size)])]
+    last_ones = [ranks_of_half - 1, size - 1]
+    one, again = dist.new_group(last_ones), dist.new_group(last_ones)
+    number, rank_in_half = divmod(rank, ranks_of_half)
+    half = halves[number]
+    assert halves[1 - number] == dist.GroupMember.NON_GROUP_MEMBER
+    assert (dist.get_rank(half), dist.get_world_size(half)) == (rank_in_half, ranks_of_half)
     tensor = filled(rank)
     dist.all_reduce(tensor, group=half)
-    assert tensor.equal(filled(1 if rank < 2 else 5))
-    dist.broadcast(tensor, src=rank // 2 * 2 + 1, group=half)
-    if rank % 2 == 1:
+    assert tensor.equal(filled(sum(range(size)[number * ranks_of_half :][:ranks_of_half])))
+    dist.broadcast(tensor, src=last_ones[number], group=half)
+    if rank in last_ones:
         # Groups of the same ranks do not disturb each other, in whatever order their operations come.
-        first, second = (odd, again) if rank == 1 else (again, odd)
-        tensors = {group: filled(rank) for group in (odd, again)}
+        first, second = (one, again) if number == 0 else (again, one)
+        tensors = {group: filled(rank) for group in (one, again)}
         works = [dist.all_reduce(tensors[group], group=group, async_op=True) for group in (first, second)]
         assert all(work.wait() for work in works)
-        assert all(tensor.equal(filled(4)) for tensor in tensors.values())
-        dist.destroy_process_group(odd)
+        assert all(tensor.equal(filled(sum(last_ones))) for tensor in tensors.values())
+        dist.destroy_process_group(one)
     everybody = dist.new_group()
     dist.barrier(group=everybody)
 
 
-@pytest.mark.ranks(4)
+@pytest.mark.ranks(2, 4)
 def test_groups_that_cannot_be():
-    rank, _ = here()
+    rank, size = here()
     with pytest.raises(ValueError, match="sort_ranks"):
-        dist.new_group([2, 1], sort_ranks=False)
-    if rank in (0, 3):
+        dist.new_group([1, 0], sort_ranks=False)
+    others = [other for other in range(size) if other != 1]
+    if rank != 1:
         with pytest.raises(ValueError, match="use_local_synchronization"):
-            dist.new_group([0, 3], use_local_synchronization=True)
-    dist.new_group([0, 2, 3])
+            dist.new_group(others, use_local_synchronization=True)
+    dist.new_group(others)
     if rank != 1:  # a set that all ranks have made before
-        group = dist.new_group([0, 2, 3], use_local_synchronization=True)
+        group = dist.new_group(others, use_local_synchronization=True)
         dist.barrier(group=group)
 
 
@@ -341,23 +345,24 @@ def test_a_message_of_another_size_is_an_error_of_both():
         assert received.equal(filled(3))
 
 
-@pytest.mark.ranks(4)
+@pytest.mark.ranks(2, 4)
 def test_messages_from_any_rank_and_within_groups():
     rank, size = here()
-    group = dist.new_group([1, 3]) if size == 4 else None
+    first, last = (1, 3) if size == 4 else (0, 1)
+    group = dist.new_group([first, last])
     received = filled(0)
     if rank == 0:
         sources = [dist.recv(received, tag=5) for _ in range(size - 1)]
         assert sorted(sources) == list(range(1, size))
     else:
         dist.send(filled(rank), 0, tag=5)
-    if rank == 3:
-        dist.send(filled(1), 1, group=group)
-        dist.send(filled(2), 1)
-    if rank == 1:
-        dist.recv(received, 3)
+    if rank == last:
+        dist.send(filled(1), first, group=group)
+        dist.send(filled(2), first)
+    if rank == first:
+        dist.recv(received, last)
         assert received.equal(filled(2))  # what was sent in the group is another matter
-        assert dist.recv(received, group=group) == 3 and received.equal(filled(1))
+        assert dist.recv(received, group=group) == last and received.equal(filled(1))
 
 
 class Stage(torch.nn.Module):

@@ -3,6 +3,7 @@ frameworks from importing what no test needs in them, which takes a third of the
 of what PyTorch and its optimizers import. A test or an example can still import these packages itself."""
 
 import functools
+import gc
 import importlib
 import importlib.machinery
 import os
@@ -91,6 +92,9 @@ def only_with_dynamo(decorator, is_of_optimizers):
     return decorate
 
 
+# Frameworks make millions of objects that live as long as the process. Looking through them for garbage after every 700
+# new ones takes a tenth of the time of a job with many tests.
+gc.set_threshold(50_000, 20, 100)
 sys.meta_path[:0] = [Absent, TritonFirst]
 if "TEST_COMPILES" not in os.environ:  # a job of many tests (python/conftest.py), some of which compile
     sys.meta_path.insert(0, WithoutDynamo)
