@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/net/job_number.h"
 #include "parameters/shard_places.h"
 #include "parameters/snapshot.h"
 
@@ -13,65 +12,52 @@ namespace hvd {
 
 namespace {
 
-constexpr std::size_t kMaxPart = std::size_t{1} << 32;  // of a state: what a clock's pushes may be
-
-PsRequest for_replica(PsRequest request) {
-  if (request.op == PsOp::push_pull) request.op = PsOp::push;
-  return request;
+// That has a shard with two copies, too.
+int other_server(int shard, const ServerOptions& options) {
+  return shard == options.server ? (shard + 1) % options.servers : shard;
 }
-
-std::uint32_t parts_of(const ServerOptions& options) { return static_cast<std::uint32_t>(options.parts); }
 
 }  // namespace
 
 HeldShard::HeldShard(std::uint32_t number, Role role, const ServerOptions& options, const Store& store,
                      const JobKey& key, const Log& log)
-    : options_(options),
-      store_(store),
-      key_(key),
-      log_(log),
-      shard_(number, static_cast<std::uint32_t>(options.shards()), options.memory / parts_of(options), job_number(key),
-             parts_of(options)),
-      role_(role) {
-  if (role != Role::primary) shard_.follow();
-  if (options.copies > 1) shard_.keep_evicted(true);
+    : options_(options), store_(store), key_(key), log_(log), replicated_(number, options, key), role_(role) {
+  if (role != Role::primary) replicated_.shard().follow();
+  if (options.copies > 1) replicated_.shard().keep_evicted(true);
 }
 
 // ---- The primary
 
 void HeldShard::begin_with_replica() {
   opens_ = deadline_after(options_.start_timeout);
-  replicate();
+  replicate_to(other_server(number(), options_));
 }
 
-bool HeldShard::restore_own(const std::string& folder) { return restore_own_snapshot(shard_, folder); }
-
-void HeldShard::replicate() {
-  const int peer = number() == options_.server ? (number() + 1) % options_.servers : number();
-  replication_ = std::make_unique<Replication>(shard_, options_.server, peer, options_.lease, store_, key_, log_);
+void HeldShard::replicate_to(int server) {
+  replicated_.set_replication(
+      std::make_unique<Replication>(replicated_.shard(), options_.server, server, options_.lease, store_, key_, log_));
 }
 
 bool HeldShard::progress() {
-  if (!is_primary() || !replication_) return false;
+  Replication* const replication = replicated_.replication();
+  if (!is_primary() || replication == nullptr) return false;
   try {
-    const bool is_new = replication_->progress(generation_);
-    if (replication_->is_in_step()) opens_.reset();
-    if (destination_ && is_replicating() && is_replicated(position())) finish_move();
+    const bool is_new = replication->progress(generation_);
+    if (replication->is_in_step()) opens_.reset();
+    if (destination_ && replicated_.is_replicating() && replicated_.is_replicated(replicated_.position())) {
+      finish_move();
+    }
     return is_new;
   } catch (const PeerLost& error) {
     if (destination_) {
       give_up_move(error);
-    } else if (replication_->is_refused()) {
+    } else if (replication->is_refused()) {
       step_down();
     } else {
       go_on_alone(error);
     }
     return false;
   }
-}
-
-void HeldShard::notice_event() {
-  if (replication_) replication_->notice_event();
 }
 
 void HeldShard::check_time(TimePoint now) {
@@ -81,28 +67,28 @@ void HeldShard::check_time(TimePoint now) {
 }
 
 Deadline HeldShard::next_deadline() const {
-  const Deadline of_replica = replication_ ? replication_->next_deadline() : Deadline::max();
+  const Deadline of_replica = replicated_.next_deadline();
   return opens_ ? std::min(*opens_, of_replica) : of_replica;
 }
 
 // The server that has the replica is lost; unless it takes this one for lost, and was faster.
 void HeldShard::go_on_alone(const Error& cause) {
-  if (!claim()) return step_down();
-  if (shard_.is_over()) return;
+  if (!generation_.claim(store_, shard().number(), log_)) return step_down();
+  if (shard().is_over()) return;
   log_.warning("shard " + std::to_string(number()) + " has no copy any more: " + cause.what());
 }
 
 void HeldShard::step_down() {
   log_.warning("shard " + std::to_string(number()) + " goes on at another server");
   role_ = Role::none;
-  replication_.reset();
+  replicated_.set_replication(nullptr);
 }
 
 void HeldShard::move_to(int server) {
-  if (!is_primary() || replication_) return;
+  if (!is_primary() || replicated_.replication() != nullptr) return;
   destination_ = server;
-  shard_.keep_evicted(true);
-  replication_ = std::make_unique<Replication>(shard_, options_.server, server, options_.lease, store_, key_, log_);
+  replicated_.shard().keep_evicted(true);
+  replicate_to(server);
 }
 
 // The replica has all that was applied. It goes on as soon as the store says so, which the store may do even if its
@@ -115,16 +101,15 @@ void HeldShard::finish_move() {
   } catch (const Error& error) {
     log_.error("shard " + std::to_string(number()) + " is lost in its move: " + error.what());
   }
-  has_moved_ = true;
-  role_ = Role::none;
+  role_ = Role::moved;
   destination_.reset();
-  replication_.reset();
+  replicated_.set_replication(nullptr);
 }
 
 void HeldShard::give_up_move(const Error& cause) {
   log_.warning("shard " + std::to_string(number()) + " stays here: " + cause.what());
-  replication_.reset();
-  shard_.keep_evicted(false);
+  replicated_.set_replication(nullptr);
+  replicated_.shard().keep_evicted(false);
   const int destination = *std::exchange(destination_, std::nullopt);
   try {
     ShardPlaces(store_, options_.servers).want(number(), destination, options_.server);
@@ -143,71 +128,28 @@ bool HeldShard::arrives() {
     return false;
   }
   role_ = Role::primary;
-  shard_.lead();
+  replicated_.shard().lead();
   return true;
-}
-
-// False also if the store does not answer: then nobody can know whether the other server has gone on.
-bool HeldShard::claim() {
-  try {
-    return generation_.claim(store_, shard_.number());
-  } catch (const Error& error) {
-    log_.warning(std::string("cannot ask who is to go on with a shard: ") + error.what());
-    return false;
-  }
-}
-
-std::optional<PsAnswer> HeldShard::apply(const PsRequest& request, std::span<const std::byte> sent,
-                                         std::span<std::byte> answer) {
-  const std::span<const std::byte> payload = shard_.compensate(request, sent);
-  if (!replication_ || !changes_shard(request.op)) return shard_.apply(request, payload, answer);
-  if (!replication_->prepare(for_replica(request), payload)) return std::nullopt;
-  try {
-    const PsAnswer result = shard_.apply(request, payload, answer);
-    replication_->forward();
-    replication_->forward(shard_.take_evicted());
-    return result;
-  } catch (...) {
-    replication_->cancel();
-    replication_->forward(shard_.take_evicted());  // a refused request may have evicted rows
-    throw;
-  }
-}
-
-bool HeldShard::refuse(const PsRequest& request, const std::string& why) {
-  PsRequest refusal = request;
-  refusal.op = PsOp::refused;
-  refusal.rows = 0;
-  return apply(refusal, std::as_bytes(std::span(why)), {}).has_value();
 }
 
 PsAnswer HeldShard::restore(const PsRequest& request, const std::string& folder) {
   // The replica must not go on with less, should this server be lost meanwhile.
-  if (!destination_ && is_replicating() && !claim()) throw Aborted("another server answers for this shard");
-  if (replication_) replication_->begin_anew();
-  restore_snapshot(shard_, folder);
+  if (!destination_ && replicated_.is_replicating() && !generation_.claim(store_, shard().number(), log_)) {
+    throw Aborted("another server answers for this shard");
+  }
+  if (Replication* const replication = replicated_.replication()) replication->begin_anew();
+  restore_snapshot(replicated_.shard(), folder);
   return {.sequence = request.sequence};
-}
-
-std::string HeldShard::stats() const {
-  return "- copies " + std::to_string(is_replicating() ? 2 : 1) + "\n" + shard_.stats();
 }
 
 // ---- The replica
 
 void HeldShard::receive(const PsRequest& request, std::span<const std::byte> payload) {
   if (is_primary()) throw Internal("an earlier copy goes on");
-  if (request.op == PsOp::state) {
-    if (part_.size() + payload.size() > kMaxPart) throw Internal("a part of a state without end");
-    part_.insert(part_.end(), payload.begin(), payload.end());
-    if ((request.flags & kGoesOn) == 0) shard_.read_state(std::exchange(part_, {}));
-  } else if (request.op == PsOp::in_step) {
-    if (payload.size() != sizeof generation_.number) throw Internal("a generation of another size");
-    std::memcpy(&generation_.number, payload.data(), payload.size());
-    role_ = Role::replica;
-  } else {
-    shard_.apply(request, payload, {});
-  }
+  if (request.op != PsOp::in_step) return replicated_.receive(request, payload);
+  if (payload.size() != sizeof generation_.number) throw Internal("a generation of another size");
+  std::memcpy(&generation_.number, payload.data(), payload.size());
+  role_ = Role::replica;
 }
 
 void HeldShard::lose_primary() {
@@ -215,15 +157,97 @@ void HeldShard::lose_primary() {
 }
 
 bool HeldShard::take_over() {
-  if (!claim()) {
+  if (!generation_.claim(store_, shard().number(), log_)) {
     role_ = Role::none;
     return false;
   }
   log_.warning("goes on with shard " + std::to_string(number()) + ", whose server is lost");
   role_ = Role::primary;
-  shard_.lead();
-  replicate();
+  replicated_.shard().lead();
+  replicate_to(other_server(number(), options_));
   return true;
+}
+
+// ---- All shards of a server
+
+HeldShard& HeldShards::hold(std::uint32_t number, Role role) {
+  return all_.try_emplace(static_cast<int>(number), number, role, options_, store_, key_, log_).first->second;
+}
+
+// A server that is started again has nothing: it gets what it had from the server that has gone on, or, where there is
+// one copy, from its last snapshot.
+void HeldShards::hold_own(bool is_first_start) {
+  if (options_.copies > 1) {
+    if (is_first_start) hold(static_cast<std::uint32_t>(options_.server), Role::primary).begin_with_replica();
+    return;
+  }
+  const ShardPlaces places(store_, options_.servers);
+  bool is_restored = false;
+  for (int shard = 0; shard < options_.shards(); ++shard) {
+    if (places.server_of(shard) != options_.server) continue;
+    Shard& own = hold(static_cast<std::uint32_t>(shard), Role::primary).replicated().shard();
+    if (!is_first_start && restore_own_snapshot(own, options_.snapshot)) is_restored = true;
+  }
+  if (!is_restored) return;
+  log_.warning("was started again, from the last snapshot in " + options_.snapshot + ": updates since then are lost");
+}
+
+void HeldShards::begin_replica(std::uint32_t number) {
+  if (options_.servers < 2 || static_cast<int>(number) >= options_.shards()) {
+    throw InvalidArgument("no such shard is to be copied here");
+  }
+  const HeldShard* const held = find(static_cast<int>(number));
+  if (held != nullptr && held->is_primary()) throw Aborted("this server answers for that shard");
+  all_.erase(static_cast<int>(number));
+  hold(number, Role::filling);
+}
+
+void HeldShards::lose_primary(int number) {
+  HeldShard* const held = find(number);
+  if (held == nullptr) return;
+  if (options_.copies > 1) return held->lose_primary();
+  // The workers were there a moment ago, and may be busy with a long step.
+  if (held->arrives()) return expect_workers(*held, deadline_after(options_.start_timeout));
+  all_.erase(number);
+}
+
+bool HeldShards::take_over(HeldShard& held) {
+  if (!held.take_over()) return false;
+  expect_workers(held, Clock::now());
+  return true;
+}
+
+void HeldShards::notice_event(int fd) {
+  for (auto& [number, held] : all_) {
+    Replication* const replication = held.replicated().replication();
+    if (replication != nullptr && replication->fd() == fd) replication->notice_event();
+  }
+}
+
+Deadline HeldShards::next_deadline() const {
+  Deadline next = Deadline::max();
+  for (const Lost& lost : lost_) next = std::min(next, lost.since + options_.lease);
+  for (const auto& [number, held] : all_) next = std::min(next, held.next_deadline());
+  return next;
+}
+
+// Those that do not come count as lost since then.
+void HeldShards::expect_workers(const HeldShard& held, TimePoint since) {
+  for (const std::uint32_t worker : held.shard().workers().present()) {
+    lose_worker(held.number(), static_cast<int>(worker), since);
+  }
+}
+
+void HeldShards::forget_lost_workers(TimePoint now) {
+  std::erase_if(lost_, [&](const Lost& lost) {
+    HeldShard* const held = find(lost.shard);
+    if (held == nullptr || !held->is_primary()) return true;
+    if (now < lost.since + options_.lease) return false;
+    const PsRequest forget{.op = PsOp::forget, .worker = static_cast<std::uint32_t>(lost.worker)};
+    if (!held->replicated().apply(forget, {}, {})) return false;
+    log_.warning("worker " + std::to_string(lost.worker) + " is lost: nobody waits for it any longer");
+    return true;
+  });
 }
 
 }  // namespace hvd

@@ -1,15 +1,17 @@
 // A shard that a server has: as its primary, which answers the workers and passes on what it applies, or as its
-// replica, which goes on if the primary is lost. One thread.
+// replica, which goes on if the primary is lost. HeldShard decides which of the two it is; ReplicatedShard has the
+// rows. One thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
+#include <vector>
 
+#include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/bootstrap/store.h"
 #include "core/net/authentication.h"
@@ -25,6 +27,7 @@ enum class Role {
   filling,  // receives the state
   replica,  // has the state, and goes on if the primary is lost
   none,     // has had it: the other server goes on without this one
+  moved,    // has passed it on to another server, where there is one copy: to be erased
 };
 
 class HeldShard {
@@ -33,53 +36,33 @@ class HeldShard {
   HeldShard(std::uint32_t number, Role role, const ServerOptions& options, const Store& store, const JobKey& key,
             const Log& log);
 
-  int number() const { return static_cast<int>(shard_.number()); }
+  int number() const { return static_cast<int>(shard().number()); }
   Role role() const { return role_; }
   bool is_primary() const { return role_ == Role::primary; }
-  const Shard& shard() const { return shard_; }
+  const Shard& shard() const { return replicated_.shard(); }
+  ReplicatedShard& replicated() { return replicated_; }
   // Whether this server has no more to do for it.
-  bool is_over() const { return role_ == Role::none || shard_.is_over(); }
+  bool is_over() const { return role_ == Role::none || shard().is_over(); }
 
   // ---- The primary
 
   // In the first server of a shard with two copies: nobody is answered until there is a replica, or the time is up.
   void begin_with_replica();
-  // In a server that is started again: takes the last snapshot; false if there is none.
-  bool restore_own(const std::string& folder);
   bool is_open() const { return !opens_; }
 
-  // Sends what the replica lacks. Returns whether there is a new connection, whose fd() must be watched. May find out
-  // that the other server goes on with the shard: role() is `none` then.
+  // Sends what the replica lacks. Returns whether there is a new connection, whose descriptor must be watched. May find
+  // out that the other server goes on with the shard, or end a move: it is not the primary then.
   bool progress();
-  int fd() const { return replication_ ? replication_->fd() : -1; }  // -1: none
-  void notice_event();
   void check_time(TimePoint now);
   Deadline next_deadline() const;
 
-  // As Shard::apply(), here and at the replica; `sent` is the payload as the worker sent it. Null: there is no room in
-  // the connection with the replica yet, and nothing has happened.
-  std::optional<PsAnswer> apply(const PsRequest& request, std::span<const std::byte> sent, std::span<std::byte> answer);
-  // A numbered request that was refused: so it is from now on, here and at the replica. False: not yet, as above.
-  bool refuse(const PsRequest& request, const std::string& why);
   PsAnswer restore(const PsRequest& request, const std::string& folder);
-  std::string stats() const;
-
-  // Answers wait until the replica has what they answer. `position` is after the last request that was applied.
-  bool is_replicating() const { return replication_ && replication_->is_in_step(); }
-  std::uint64_t position() const { return replication_->forwarded(); }
-  bool is_replicated(std::uint64_t position) const {
-    return !is_replicating() || position <= replication_->replicated();
-  }
 
   // ---- Moves, where there is one copy
 
   // The primary fills that server's replica, and leaves the shard to it when it is in step. Nothing happens if it is
   // moving already.
   void move_to(int server);
-  bool has_moved() const { return has_moved_; }
-  void add_load(std::size_t bytes) { load_ += bytes; }
-  // Since the last call.
-  std::uint64_t take_load() { return std::exchange(load_, 0); }
   // This server ends: what is moving stays here.
   void stop_moving() {
     if (destination_) give_up_move(Aborted("this server ends"));
@@ -97,26 +80,81 @@ class HeldShard {
   bool take_over();
 
  private:
-  void replicate();
+  void replicate_to(int server);
   void finish_move();
   void give_up_move(const Error& cause);
   void go_on_alone(const Error& cause);
   void step_down();
-  bool claim();
 
   const ServerOptions& options_;
   const Store& store_;
   const JobKey& key_;
   const Log& log_;
-  Shard shard_;
+  ReplicatedShard replicated_;
   Role role_;
   ShardGeneration generation_{};
-  std::unique_ptr<Replication> replication_{};  // primary: null if there is to be no replica
   std::optional<Deadline> opens_{};
   std::optional<int> destination_{};  // of the move in progress
-  bool has_moved_ = false;
-  std::uint64_t load_ = 0;
-  Bytes part_{};  // replica: of the state, until it is whole
+};
+
+// The shards that a server has, by number, and the workers that they have lost: those whose connections have broken,
+// and that are forgotten if they do not come back within the lease. One thread.
+class HeldShards {
+ public:
+  // The references outlive this.
+  HeldShards(const ServerOptions& options, const Store& store, const JobKey& key, const Log& log)
+      : options_(options), store_(store), key_(key), log_(log) {}
+
+  auto begin() { return all_.begin(); }
+  auto end() { return all_.end(); }
+  auto begin() const { return all_.begin(); }
+  auto end() const { return all_.end(); }
+  HeldShard* find(int number) {  // null: none
+    const auto found = all_.find(number);
+    return found == all_.end() ? nullptr : &found->second;
+  }
+
+  // At the server's start, which is not the first one if the server is started again. Throws PeerLost.
+  void hold_own(bool is_first_start);
+  // Replaces what there is of a shard by one to be filled. Throws InvalidArgument, Aborted.
+  void begin_replica(std::uint32_t number);
+  // The connection of the primary of a shard whose replica is here has broken.
+  void lose_primary(int number);
+  // As HeldShard::take_over(); the workers are expected here then.
+  bool take_over(HeldShard& held);
+  void erase_moved() {
+    std::erase_if(all_, [](const auto& entry) { return entry.second.role() == Role::moved; });
+  }
+
+  // For the event loop: something has happened on the descriptor, which may be of a connection with a replica.
+  void notice_event(int fd);
+  // When forget_lost_workers(), or progress() or check_time() of a shard, is due.
+  Deadline next_deadline() const;
+
+  void lose_worker(int shard, int worker, TimePoint since) { lost_.push_back({shard, worker, since}); }
+  // It has come, or come back in time.
+  void greet_worker(int shard, int worker) {
+    std::erase_if(lost_, [&](const Lost& lost) { return lost.worker == worker && lost.shard == shard; });
+  }
+  bool has_lost_workers() const { return !lost_.empty(); }
+  void forget_lost_workers(TimePoint now);
+
+ private:
+  struct Lost {
+    int shard;
+    int worker;
+    TimePoint since;
+  };
+
+  HeldShard& hold(std::uint32_t number, Role role);
+  void expect_workers(const HeldShard& held, TimePoint since);
+
+  const ServerOptions& options_;
+  const Store& store_;
+  const JobKey& key_;
+  const Log& log_;
+  std::map<int, HeldShard> all_;
+  std::vector<Lost> lost_;
 };
 
 }  // namespace hvd

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "parameters/server.h"
+#include "core/net/job_number.h"
 
 namespace hvd {
 
@@ -17,13 +17,26 @@ constexpr Duration kAttemptTime = std::chrono::seconds(1);
 constexpr std::size_t kStateBytes = std::size_t{128} << 10;                // in a request
 constexpr std::size_t kMaxParts = 4;                                       // of the state, under way
 constexpr std::size_t kEvictedRows = kStateBytes / sizeof(std::uint64_t);  // in a request
+constexpr std::size_t kMaxPart = std::size_t{1} << 32;                     // of a state: what a clock's pushes may be
+
+PsRequest for_replica(PsRequest request) {
+  if (request.op == PsOp::push_pull) request.op = PsOp::push;
+  return request;
+}
+
+std::uint32_t parts_of(const ServerOptions& options) { return static_cast<std::uint32_t>(options.parts); }
 
 }  // namespace
 
-bool ShardGeneration::claim(const Store& store, std::uint32_t shard) {
-  const bool is_first = store.add(ps_keys::generation(shard, number), 1) == 1;
-  ++number;
-  return is_first;
+bool ShardGeneration::claim(const Store& store, std::uint32_t shard, const Log& log) {
+  try {
+    const bool is_first = store.add(ps_keys::generation(shard, number), 1) == 1;
+    ++number;
+    return is_first;
+  } catch (const Error& error) {
+    log.warning(std::string("cannot ask who is to go on with a shard: ") + error.what());
+    return false;
+  }
 }
 
 Replication::Replication(const Shard& shard, int server, int peer, Duration lease, const Store& store,
@@ -197,6 +210,44 @@ void Replication::take_answers() {
     if (answer.status != 0) throw Error(static_cast<StatusCode>(answer.status), cause);
     ++answered_;
     while (!state_sent_.empty() && state_sent_.front() < answered_) state_sent_.pop_front();
+  }
+}
+
+ReplicatedShard::ReplicatedShard(std::uint32_t number, const ServerOptions& options, const JobKey& key)
+    : shard_(number, static_cast<std::uint32_t>(options.shards()), options.memory / parts_of(options), job_number(key),
+             parts_of(options)) {}
+
+std::optional<PsAnswer> ReplicatedShard::apply(const PsRequest& request, std::span<const std::byte> sent,
+                                               std::span<std::byte> answer) {
+  const std::span<const std::byte> payload = shard_.compensate(request, sent);
+  if (!replication_ || !changes_shard(request.op)) return shard_.apply(request, payload, answer);
+  if (!replication_->prepare(for_replica(request), payload)) return std::nullopt;
+  try {
+    const PsAnswer result = shard_.apply(request, payload, answer);
+    replication_->forward();
+    replication_->forward(shard_.take_evicted());
+    return result;
+  } catch (...) {
+    replication_->cancel();
+    replication_->forward(shard_.take_evicted());  // a refused request may have evicted rows
+    throw;
+  }
+}
+
+bool ReplicatedShard::refuse(const PsRequest& request, const std::string& why) {
+  PsRequest refusal = request;
+  refusal.op = PsOp::refused;
+  refusal.rows = 0;
+  return apply(refusal, std::as_bytes(std::span(why)), {}).has_value();
+}
+
+void ReplicatedShard::receive(const PsRequest& request, std::span<const std::byte> payload) {
+  if (request.op == PsOp::state) {
+    if (part_.size() + payload.size() > kMaxPart) throw Internal("a part of a state without end");
+    part_.insert(part_.end(), payload.begin(), payload.end());
+    if ((request.flags & kGoesOn) == 0) shard_.read_state(std::exchange(part_, {}));
+  } else {
+    shard_.apply(request, payload, {});
   }
 }
 

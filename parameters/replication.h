@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "core/base/log.h"
 #include "core/bootstrap/store.h"
@@ -18,6 +19,7 @@
 #include "core/net/connection_attempt.h"
 #include "parameters/message.h"
 #include "parameters/pipe.h"
+#include "parameters/server.h"
 #include "parameters/shard.h"
 
 namespace hvd {
@@ -26,8 +28,9 @@ namespace hvd {
 struct ShardGeneration {
   std::uint64_t number = 0;
 
-  // Ends this generation in favour of the caller; false if the other server did before. Throws PeerLost.
-  bool claim(const Store& store, std::uint32_t shard);
+  // Ends this generation in favour of the caller; false if the other server did before. False also if the store does
+  // not answer: then nobody can know whether the other server has gone on.
+  bool claim(const Store& store, std::uint32_t shard, const Log& log);
 };
 
 class Replication {
@@ -100,6 +103,49 @@ class Replication {
   bool is_refused_ = false;
   bool in_step_ = false;
   std::uint64_t sent_ = 0, answered_ = 0;  // requests
+};
+
+// A shard, and its replica on another server if it has one: what changes the shard is passed on. At a replica, takes
+// what the primary sends.
+class ReplicatedShard {
+ public:
+  ReplicatedShard(std::uint32_t number, const ServerOptions& options, const JobKey& key);
+
+  const Shard& shard() const { return shard_; }
+  Shard& shard() { return shard_; }
+
+  // Null: there is no replica, nor is there to be one.
+  void set_replication(std::unique_ptr<Replication> replication) { replication_ = std::move(replication); }
+  Replication* replication() { return replication_.get(); }
+  Deadline next_deadline() const { return replication_ ? replication_->next_deadline() : Deadline::max(); }
+
+  // As Shard::apply(), here and at the replica; `sent` is the payload as the worker sent it. Null: there is no room in
+  // the connection with the replica yet, and nothing has happened.
+  std::optional<PsAnswer> apply(const PsRequest& request, std::span<const std::byte> sent, std::span<std::byte> answer);
+  // A numbered request that was refused: so it is from now on, here and at the replica. False: not yet, as above.
+  bool refuse(const PsRequest& request, const std::string& why);
+  std::string stats() const { return "- copies " + std::to_string(is_replicating() ? 2 : 1) + "\n" + shard_.stats(); }
+
+  // Answers wait until the replica has what they answer. `position` is after the last request that was applied.
+  bool is_replicating() const { return replication_ && replication_->is_in_step(); }
+  std::uint64_t position() const { return replication_->forwarded(); }
+  bool is_replicated(std::uint64_t position) const {
+    return !is_replicating() || position <= replication_->replicated();
+  }
+
+  // At a replica: a part of the primary's state, or a request that it has applied.
+  void receive(const PsRequest& request, std::span<const std::byte> payload);
+
+  // Bytes of requests and answers, by which servers are compared.
+  void add_load(std::size_t bytes) { load_ += bytes; }
+  // Since the last call.
+  std::uint64_t take_load() { return std::exchange(load_, 0); }
+
+ private:
+  Shard shard_;
+  std::unique_ptr<Replication> replication_{};
+  Bytes part_{};  // replica: of the state, until it is whole
+  std::uint64_t load_ = 0;
 };
 
 }  // namespace hvd

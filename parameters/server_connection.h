@@ -1,21 +1,31 @@
 // A parameter server's connection of a worker, or of the other server that has a shard: whose it is, what the request
-// in front waits for, and the answers. Used by the server's thread.
+// in front waits for, and the answers; and all connections of a server. Used by the server's thread.
 #pragma once
 
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/base/clock.h"
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/base/status.h"
-#include "parameters/held_shard.h"
+#include "core/net/authentication.h"
+#include "core/net/socket.h"
 #include "parameters/message.h"
 #include "parameters/pipe.h"
+#include "parameters/replication.h"
+#include "parameters/server.h"
 
 namespace hvd {
 
@@ -42,9 +52,9 @@ class ServerConnection {
   bool wait_for(const char* what = "");
 
   // The answer that begins at `begin` is held back until the shard's replica has what it answers, if there is one.
-  void hold_until_replicated(const HeldShard& held, std::uint64_t begin);
+  void hold_until_replicated(const ReplicatedShard& replicated, std::uint64_t begin);
   // Passes on those of which the replica has that.
-  void release(HeldShard& held);
+  void release(const ReplicatedShard& replicated);
   bool holds_answers() const { return !held_.empty(); }
 
   // A connection that is lost is found out when it is read.
@@ -64,12 +74,68 @@ class ServerConnection {
 
  private:
   struct Held {
-    std::uint64_t until;     // HeldShard::position()
+    std::uint64_t until;     // ReplicatedShard::position()
     std::uint64_t position;  // where the answer begins, in the pipe
   };
 
   std::deque<Held> held_;
   std::size_t lacks_room_ = 0;  // bytes, for the answer to the request in front
+};
+
+// All connections of a server, and the descriptors that it sleeps on.
+class ServerConnections {
+ public:
+  // `log` outlives this. Throws Internal.
+  ServerConnections(Duration lease, const Log& log);
+
+  // From now on there are connections to accept. Returns where.
+  ServerPlace listen(const ServerOptions& options, const JobKey& key);
+  void accept();
+  void close() {  // all, and accepts no more
+    all_.clear();
+    acceptor_.reset();
+  }
+
+  std::span<ServerConnection> all() { return all_; }
+  std::span<const ServerConnection> all() const { return all_; }
+  ServerConnection erase(std::size_t i);
+  // Whether the server that sends that shard is connected.
+  bool has_primary_of(int shard) const {
+    return std::ranges::any_of(all_, [&](const auto& each) { return each.is_primary && each.shard == shard; });
+  }
+
+  // The caller's descriptors, too.
+  void watch(int fd, std::uint32_t events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+  // Waits for events, and tells the pipes theirs. Returns all of them; valid until the next call.
+  std::span<const epoll_event> wait(Duration timeout);
+  // Ends wait(). Any thread, and signal handlers.
+  void wake() noexcept;
+
+  // How often to look at the pipes in vain before wait(), and what to do in between: some tens of microseconds where
+  // the server has a core, else a few yields.
+  int idle_limit() const { return sharing_ == 0 ? 0 : is_oversubscribed() ? 32 : 1024; }
+  void rest() const;
+  // Workers announce their requests by events between begin_sleep() and end_sleep(). True: some have come before.
+  bool begin_sleep();
+  void end_sleep() {
+    for (ServerConnection& client : all_) client.pipe->is_to_sleep(false);
+  }
+  // When accept() is due, or Pipe::look_for_silence().
+  Deadline next_deadline() const;
+
+ private:
+  std::optional<Peer> accept_now();
+  bool is_oversubscribed() const { return sharing_ + 1 > cpus_; }
+
+  const Duration lease_;
+  const Log& log_;
+  const int cpus_;
+  FileDescriptor epoll_, bell_;
+  std::array<epoll_event, 64> events_{};
+  std::optional<Acceptor> acceptor_;
+  std::vector<ServerConnection> all_;
+  int sharing_ = 0;  // of them, that share memory
+  bool is_accept_told_ = false;
 };
 
 }  // namespace hvd

@@ -24,7 +24,7 @@ ShardMoves::ShardMoves(const ServerOptions& options, const Store& store, const L
   if (may_move) next_check_ = deadline_after(kInterval);
 }
 
-void ShardMoves::check(std::map<int, HeldShard>& shards, TimePoint now) {
+void ShardMoves::check(HeldShards& shards, TimePoint now) {
   if (now < next_check_) return;
   next_check_ = now + kInterval;
   try {
@@ -39,10 +39,10 @@ void ShardMoves::check(std::map<int, HeldShard>& shards, TimePoint now) {
 }
 
 // Each server tells its loads; server 0 decides, unless a shard is moving.
-void ShardMoves::compare_loads(std::map<int, HeldShard>& shards, TimePoint now) {
+void ShardMoves::compare_loads(HeldShards& shards, TimePoint now) {
   next_window_ = now + options_.load_window;
   for (auto& [number, held] : shards) {
-    if (const std::uint64_t bytes = held.take_load()) places_.add_load(number, bytes);
+    if (const std::uint64_t bytes = held.replicated().take_load()) places_.add_load(number, bytes);
   }
   if (options_.server != 0) return;
   std::vector<ShardLoad> of_all;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -20,16 +19,13 @@ class ShardMoves {
   // The references outlive this.
   ShardMoves(const ServerOptions& options, const Store& store, const Log& log);
 
-  // Whether this server is to have the shard now. Throws PeerLost.
-  bool is_here(int shard) const { return places_.server_of(shard) == options_.server; }
-
   // When to call check() again; Deadline::max(): never.
   Deadline next_check() const { return next_check_; }
-  // Begins the moves that are due, of the shards by their numbers.
-  void check(std::map<int, HeldShard>& shards, TimePoint now);
+  // Begins the moves that are due.
+  void check(HeldShards& shards, TimePoint now);
 
  private:
-  void compare_loads(std::map<int, HeldShard>& shards, TimePoint now);
+  void compare_loads(HeldShards& shards, TimePoint now);
 
   const ServerOptions& options_;
   const Log& log_;
