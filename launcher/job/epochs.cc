@@ -68,12 +68,12 @@ void Epochs::set_hosts(const std::vector<HostCount>& hosts) {
 }
 
 std::optional<EpochRank> Epochs::place_of(int process) const {
-  const std::optional<int> rank = membership_.rank_of(process);
+  const std::optional<int> rank = membership_.roster().rank_of(process);
   return rank ? std::optional(EpochRank{.epoch = membership_.epoch(), .rank = *rank}) : std::nullopt;
 }
 
 void Epochs::stands_by(int process) {
-  store_.put(prospect_key(process), encode_prospect(over() ? Prospect{} : membership_.prospect_of(process)));
+  store_.put(prospect_key(process), encode_prospect(over() ? Prospect{} : membership_.roster().prospect_of(process)));
 }
 
 void Epochs::arrived(int process, std::int64_t arrival) {
@@ -90,7 +90,7 @@ void Epochs::process_ended(int process, const RankEnd& end) {
   const std::string cause = failure_of(name_of(process), end);
   if (end_for_membership(end) != ProcessEnd::finished) {
     last_failed_ = process;
-    if (!membership_.fails(process)) pause_.begin(cause);
+    if (!membership_.roster().fails(process)) pause_.begin(cause);
   }
   membership_.process_ended(process, end_for_membership(end), cause, Clock::now());
   perform();
@@ -117,7 +117,7 @@ void Epochs::preempted(int process) {
 }
 
 void Epochs::failing(int process, const std::string& said) {
-  if (over() || !membership_.alive(process) || membership_.fails(process)) return;
+  if (over() || !membership_.roster().alive(process) || membership_.roster().fails(process)) return;
   const std::string cause = name_of(process) + " " + said;
   pause_.begin(cause);
   membership_.process_fails(process, cause, Clock::now());
@@ -138,7 +138,7 @@ void Epochs::end_early() {
 }
 
 std::string Epochs::name_of(int process) const {
-  const auto rank = membership_.rank_of(process);
+  const auto rank = membership_.roster().rank_of(process);
   const std::string host = callbacks_.host_of(process);
   return (rank ? "rank " + std::to_string(*rank) : "process " + std::to_string(process)) +
          (host.empty() ? "" : " on " + host);

@@ -10,7 +10,7 @@
 #include "core/net/socket.h"
 #include "launcher/job/host.h"
 #include "launcher/job/rank_memory.h"
-#include "launcher/membership/preemption_watch.h"
+#include "launcher/membership/polled_script.h"
 #include "launcher/output/rank_pipes.h"
 #include "launcher/processes/child_process.h"
 #include "launcher/processes/event_loop.h"

@@ -9,21 +9,18 @@
 // A running epoch ends when one of its processes ends or leaves it. The others notice that by themselves (their
 // operations fail) or, if a process wants to join or is to leave, by an announcement that they see at their next step
 // boundary. They all arrive again, and the next epoch begins once nobody of the last one is missing: without newcomers,
-// who join when they have arrived, so that nobody waits for a process that starts. The
-// first newcomer waits up to kLongestSettling for others that have been started.
+// who join when they have arrived, so that nobody waits for a process that starts. The first newcomer waits up to
+// kLongestSettling for others that have been started.
 //
-// Where two hosts cannot reach each other, epochs fail although nobody is lost. If that happens kMostFailedEpochs times
-// in succession, without a process that was synchronised in between, one of the two hosts is left out: its processes
-// are dismissed, and it cools down like a host on which processes fail.
+// Where two hosts cannot reach each other, epochs fail although nobody is lost (PartitionDetector). One of the two
+// hosts is left out then: its processes are dismissed, and it cools down like a host on which processes fail.
 //
 // Processes of the last epoch keep their order and get the lowest ranks. So rank 0 always has the job's state, unless
 // every process that had it is gone; then the job is over.
 #pragma once
 
-#include <algorithm>
 #include <compare>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,18 +28,13 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/bootstrap/elastic.h"
+#include "launcher/membership/roster.h"
 
 namespace hvd::launcher {
 
 // How long newcomers wait for others that are starting, so that each host or slot that is added does not cost the
 // others an epoch.
 constexpr Duration kLongestSettling = 5s;
-
-// That fail in succession because ranks cannot reach each other.
-constexpr int kMostFailedEpochs = 2;
-// An epoch that lasted longer has nothing to do with the failure of the one before.
-constexpr Duration kLongEpoch = std::chrono::minutes(5);
 
 struct MembershipOptions {
   int num_proc = 1;                  // that the first epoch waits for
@@ -117,12 +109,59 @@ struct EndJob {
 using MembershipAction = std::variant<StartProcess, BeginEpoch, AnnounceChange, BreakEpoch, ExpelProcess, LeaveOutHost,
                                       DismissProcess, EndJob>;
 
-// A host, by name, and how many processes it may have.
-using HostCount = std::pair<std::string, int>;
+// The state of an elastic job: its processes and hosts, its phase, and what has failed. Only Membership uses it.
+struct ElasticJob {
+  enum class Phase { gathering, running, over };
+
+  MembershipOptions options;
+  HostTable hosts;
+  TimePoint gathering_since;
+  Roster roster{};
+  PartitionDetector partition{};
+  Phase phase = Phase::gathering;
+  bool announced = false;       // a change, to the running epoch
+  TimePoint settling_until{};   // for newcomers that wait
+  bool finishing = false;       // a process has finished: the job gets no newcomers any more
+  bool ends_early = false;      // Membership::end_early() was called
+  bool has_left_early = false;  // a process that had the state, which it has saved
+  int first_tries = 0;          // before the first epoch: processes started until the first failure; 0: none failed
+  std::string last_failure{};
+  std::string epoch_failure{};  // the last failure in the last epoch that has begun
+  std::vector<MembershipAction> actions{};
+  auto operator<=>(const ElasticJob&) const = default;
+
+  bool running() const { return phase == Phase::running; }
+  bool over() const { return phase == Phase::over; }
+  bool is_first() const { return roster.epoch() == 0; }           // no epoch has begun yet
+  int fewest() const { return ends_early ? 1 : options.min_np; }  // processes of an epoch
+  bool may_not_change() const { return options.reset_limit && roster.epoch() > *options.reset_limit && !ends_early; }
+  bool may_start_on(const std::string& name, const HostTable::Host& host) const;
+  bool state_is_lost() const {
+    return !is_first() && roster.count([](const Roster::Process& process) { return process.has_state; }) == 0;
+  }
+  // Whether a process that leaves has to take part once more, because only such processes have the job's state.
+  bool state_is_leaving() const;
+  int places_for_newcomers() const;  // in the next epoch, if those stay who are not to leave
+  bool newcomers_wait() const;       // and can join, which has not been announced yet
+  // The processes that the next epoch can have: those of the last one in their order, then newcomers.
+  std::vector<int> candidates() const;
+  bool can_begin() const;
+
+  // Begins the next epoch, or ends the job if it may not have another one.
+  void begin();
+  // The running epoch is over; its processes are expected to arrive.
+  void gather(const std::string& cause, TimePoint now);
+  void end(const std::string& failure, bool early = false);
+  void note_failure(const Roster::Process& process, const std::string& cause, TimePoint now);
+  void note_first_failure() {
+    if (is_first() && first_tries == 0) first_tries = roster.started();
+  }
+};
 
 class Membership {
  public:
-  Membership(const MembershipOptions& options, TimePoint now) : options_(options), gathering_since_(now) {}
+  Membership(const MembershipOptions& options, TimePoint now)
+      : job_{.options = options, .hosts = {options.cooldown_min, options.cooldown_max}, .gathering_since = now} {}
 
   // Events. After each, the caller performs take_actions(). Those of processes that have ended are ignored.
 
@@ -147,139 +186,23 @@ class Membership {
   // The host is unreachable, with its processes, until hosts_changed() names it and its cooldown is over.
   void host_lost(const std::string& host, const std::string& cause, TimePoint now);
   // next_deadline() is reached.
-  void time_passed(TimePoint now) { advance(now); }
+  void time_passed(TimePoint now);
 
-  std::vector<MembershipAction> take_actions() { return std::exchange(actions_, {}); }
+  std::vector<MembershipAction> take_actions() { return std::exchange(job_.actions, {}); }
   std::optional<Deadline> next_deadline() const;
 
-  int epoch() const { return epoch_; }  // the last that has begun; 0: none
-  bool running() const { return phase_ == Phase::running; }
-  bool over() const { return phase_ == Phase::over; }
-  bool ends_early() const { return ends_early_; }
-  bool alive(int process) const { return processes_.contains(process); }
-  // Whether it has said that it fails, and has not ended yet.
-  bool fails(int process) const {
-    const auto found = processes_.find(process);
-    return found != processes_.end() && found->second.place == Place::failing;
-  }
+  int epoch() const { return job_.roster.epoch(); }  // the last that has begun; 0: none
+  bool running() const { return job_.running(); }
+  bool over() const { return job_.over(); }
+  bool ends_early() const { return job_.ends_early; }
+  const Roster& roster() const { return job_.roster; }
   // Processes that have been started, have not arrived yet, and would join the running epoch. 0 if none runs.
   int starting_newcomers() const;
-  // The process's rank in the last epoch that has begun; empty: it was not in it.
-  std::optional<int> rank_of(int process) const;
-  // The place that a process which has not arrived yet would have if the next epoch began now.
-  Prospect prospect_of(int process) const;
 
   auto operator<=>(const Membership&) const = default;
 
  private:
-  enum class Phase { gathering, running, over };
-  enum class Place {
-    starting,  // it has not arrived yet
-    waiting,
-    member,    // of the running epoch; while gathering: of the last one, and has not arrived again
-    failing,   // it has not ended yet, and keeps its slot until then
-    expelled,  // it runs, but is not counted
-  };
-  struct Process {
-    std::string host;
-    int slot = 0;
-    Place place = Place::starting;
-    bool leaves = false;     // it gets no place in the next epoch
-    bool has_state = false;  // of the job
-    auto operator<=>(const Process&) const = default;
-  };
-  struct Host {
-    int slots = 0;  // 0: it may not be used
-    int place = 0;  // in the list of hosts
-    int failures = 0;
-    bool preempted = false;  // gets no processes until it was lost, and has come back
-    TimePoint usable_from{};
-    auto operator<=>(const Host&) const = default;
-  };
-
-  // Everything that follows from the events so far.
-  void advance(TimePoint now);
-  void mark_leaving();
-  void dismiss_leaving();
-  void start_processes(TimePoint now);
-  void give_up_waiting(TimePoint now);
-  void end_if_hopeless();
-  void begin_if_complete(TimePoint now);
-  void announce_if_needed(TimePoint now);
-
-  void begin();
-  // The processes of the last epoch have arrived, as far as they are there. May end the job.
-  void leave_out_unreachable_host(TimePoint now);
-  // The host that most others report as unreachable, and the one with which it has most reports in common. Ranks also
-  // report what they were told by others, so two hosts that report each other go before. Of equal ones the last in the
-  // list of hosts.
-  std::pair<std::string, std::string> hosts_apart() const;
-  bool can_begin_without(const std::string& host) const;
-  void forget_failed_epochs() {
-    failed_epochs_ = 0;
-    unreachable_.clear();
-  }
-  // The running epoch is over; its processes are expected to arrive.
-  void gather(const std::string& cause, TimePoint now);
-  void end_job(const std::string& failure, bool early = false);
-  void note_failure(const Process& process, const std::string& cause, TimePoint now);
-  void cool_down(const std::string& host, TimePoint now);
-
-  template <typename Predicate>
-  int count(Predicate predicate) const {
-    return static_cast<int>(std::count_if(processes_.begin(), processes_.end(),
-                                          [&](const auto& entry) { return predicate(entry.second); }));
-  }
-  int count_at(Place place) const {
-    return count([place](const Process& process) { return process.place == place; });
-  }
-  // On the host, without those that were given up.
-  int occupied_slots(const std::string& host) const;
-  int free_slot(const std::string& host) const;
-  bool may_start_on(const std::string& name, const Host& host) const;
-
-  // The processes that the next epoch can have: those of the last one in their order, then newcomers.
-  std::vector<int> candidates() const;
-  void note_first_failure() {
-    if (is_first() && first_tries_ == 0) first_tries_ = next_process_;
-  }
-  // Whether all processes that were started before the first failure have failed, and no later one waits.
-  bool all_have_failed() const;
-  // Whether a process that leaves has to take part once more, because only such processes have the job's state.
-  bool state_is_leaving() const;
-  bool state_is_lost() const;
-  bool all_hosts_are_preempted() const;
-  int starting() const {
-    return count([](const Process& process) { return process.place == Place::starting && !process.leaves; });
-  }
-  int staying() const;               // of the running epoch
-  int places_for_newcomers() const;  // in the next epoch, if those stay who are not to leave
-  bool newcomers_wait() const;       // and can join, which has not been announced yet
-  bool can_begin() const;
-  bool is_first() const { return epoch_ == 0; }
-  bool may_not_change() const { return options_.reset_limit && epoch_ > *options_.reset_limit && !ends_early_; }
-  int fewest() const { return ends_early_ ? 1 : options_.min_np; }  // processes of an epoch
-
-  MembershipOptions options_;
-  Phase phase_ = Phase::gathering;
-  int epoch_ = 0;
-  TimePoint gathering_since_;
-  std::vector<int> members_;     // of the last epoch, by rank; some may have ended
-  bool announced_ = false;       // a change, to the running epoch
-  TimePoint settling_until_{};   // for newcomers that wait
-  bool finishing_ = false;       // a process has finished: the job gets no newcomers any more
-  bool ends_early_ = false;      // end_early() was called
-  bool has_left_early_ = false;  // a process that had the state, which it has saved
-  int first_tries_ = 0;          // before the first epoch: processes started until the first failure; 0: none failed
-  std::string last_failure_;
-  TimePoint began_{};      // the last epoch
-  int failed_epochs_ = 0;  // in succession, after which all their processes came back
-  std::vector<std::pair<std::string, std::string>> unreachable_;  // reported then, each once: from this host, that one
-  std::string epoch_failure_;                                     // the last failure in the last epoch that has begun
-  std::map<int, Process> processes_;                              // that live
-  std::map<std::string, Host> hosts_;
-  int next_process_ = 0;
-  std::vector<MembershipAction> actions_;
+  ElasticJob job_;
 };
 
 }  // namespace hvd::launcher

@@ -1,5 +1,5 @@
-// Runs a shell command again and again, and reports what each run has printed and how it has ended. A command may also
-// stay: it prints a line --- behind each list, which is reported at once. Main thread only.
+// Shell commands that hvdrun runs again and again: the user's scripts that name the hosts of an elastic job and
+// announce the end of a host, and queries of a scheduler. Main thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -9,9 +9,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "core/base/clock.h"
 #include "launcher/output/rank_pipes.h"
+#include "launcher/plan/hosts.h"
 #include "launcher/processes/child_process.h"
 #include "launcher/processes/event_loop.h"
 
@@ -19,6 +23,8 @@ namespace hvd::launcher {
 
 inline constexpr Duration kScriptTimeout = 60s;  // of one run
 
+// Runs a command again and again, and reports what each run has printed and how it has ended. A command may also stay:
+// it prints a line --- behind each list, which is reported at once.
 class PolledScript {
  public:
   struct Callbacks {
@@ -65,6 +71,77 @@ class PolledScript {
   std::optional<ExitStatus> status_;
   bool has_timed_out_ = false;
   bool stays_ = false;
+};
+
+// Parses the output of a script that names hosts, a host a line: "HOST:SLOTS" or "HOST". Throws InvalidArgument.
+std::vector<HostSlots> parse_discovered_hosts(std::string_view text);
+
+// Asks the user's script which hosts an elastic job may use, and reports what it prints when that has changed. A script
+// that fails or hangs changes nothing, and is reported once. A script may stay and print a list whenever the hosts
+// change, each with a line --- behind it.
+class HostDiscovery {
+ public:
+  struct Callbacks {
+    std::function<void(const std::vector<HostSlots>& hosts)> found;  // other hosts than the last time, or other slots
+    std::function<void(const std::string& line)> complaint;
+  };
+
+  // Runs `command` by a shell at once, and then `interval` after each end of a run.
+  HostDiscovery(EventLoop& loop, const SignalSource& signals, std::string command, Duration interval,
+                Callbacks callbacks);
+
+  // Called after SIGCHLD, for any child.
+  void child_ended(pid_t pid, ExitStatus status) { script_.child_ended(pid, status); }
+
+ private:
+  void on_ended(const std::string& output, ExitStatus status);
+  void on_list(const std::string& output);
+  void fail(const std::string& cause);
+
+  const Callbacks callbacks_;
+  PolledScript script_;
+  std::optional<std::vector<HostSlots>> last_;
+  std::string last_complaint_;
+};
+
+inline constexpr Duration kPreemptionInterval = 2s;  // clouds announce it 30 s before, or earlier
+
+// Asks the user's script whether this host is about to be taken away, and reports it once.
+class PreemptionWatch {
+ public:
+  struct Callbacks {
+    std::function<void()> preempted;
+    std::function<void(const std::string& line)> complaint;
+  };
+
+  // `command`: its exit code 0 announces the end of the host.
+  PreemptionWatch(EventLoop& loop, const SignalSource& signals, std::string command, Duration interval,
+                  Callbacks callbacks)
+      : callbacks_(std::move(callbacks)),
+        script_(loop, signals, std::move(command), interval, PolledScript::Errors::part_of_output,
+                {.ended = [this](const std::string& output, ExitStatus status) { on_ended(output, status); },
+                 .failed = [this](const std::string& cause) { fail(cause); }}) {}
+
+  // Called after SIGCHLD, for any child.
+  void child_ended(pid_t pid, ExitStatus status) { script_.child_ended(pid, status); }
+
+ private:
+  void on_ended(const std::string& output, ExitStatus status) {
+    // Of a shell: 126, 127 if there is no such program.
+    if (status.by_signal || status.value >= 126) {
+      return fail(ending_text(status) + (output.empty() ? "" : ": " + output.substr(0, output.find('\n'))));
+    }
+    if (status.ok() && !std::exchange(is_preempted_, true)) callbacks_.preempted();
+  }
+  void fail(const std::string& cause) {
+    if (std::exchange(last_complaint_, cause) == cause) return;
+    callbacks_.complaint("--preemption-script " + script_.command() + ": " + cause);
+  }
+
+  const Callbacks callbacks_;
+  PolledScript script_;
+  bool is_preempted_ = false;
+  std::string last_complaint_;
 };
 
 }  // namespace hvd::launcher

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "launcher/membership/membership.h"
+#include "launcher/membership/roster.h"
 
 namespace hvd::launcher {
 

@@ -10,7 +10,7 @@
 #include "core/bootstrap/store_origin.h"
 #include "core/net/endpoint.h"
 #include "launcher/job/job.h"
-#include "launcher/membership/host_discovery.h"
+#include "launcher/membership/polled_script.h"
 #include "launcher/remote/agent_host.h"
 #include "launcher/remote/messages.h"
 #include "launcher/remote/run_on_hosts.h"

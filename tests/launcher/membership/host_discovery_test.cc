@@ -1,11 +1,10 @@
-#include "launcher/membership/host_discovery.h"
-
 #include <unistd.h>
 
 #include <string>
 #include <vector>
 
 #include "core/base/error.h"
+#include "launcher/membership/polled_script.h"
 #include "tests/launcher/membership/ended_children.h"
 #include "tests/support/catch.h"
 

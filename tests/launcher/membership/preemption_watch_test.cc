@@ -1,10 +1,9 @@
-#include "launcher/membership/preemption_watch.h"
-
 #include <unistd.h>
 
 #include <string>
 #include <vector>
 
+#include "launcher/membership/polled_script.h"
 #include "tests/launcher/membership/ended_children.h"
 #include "tests/support/catch.h"
 

@@ -68,8 +68,8 @@ TEST_CASE("membership: of two hosts that cannot reach each other, the one that m
   CHECK(job.membership.epoch() == 3);
   CHECK(job.take<LeaveOutHost>() == LeaveOutHost{.host = host, .other = other});
   const int first = (host[0] - 'a') * 2;
-  CHECK(!job.membership.rank_of(first));
-  CHECK(!job.membership.rank_of(first + 1));
+  CHECK(!job.membership.roster().rank_of(first));
+  CHECK(!job.membership.roster().rank_of(first + 1));
   job.membership.process_ended(first, ProcessEnd::finished, "", job.now);
   job.membership.time_passed(job.now += 9s);
   CHECK(!job.take<StartProcess>());
@@ -119,7 +119,7 @@ TEST_CASE("membership: a host that is needed is not left out, but the other one;
     CHECK(std::get<EndJob>(actions.back()).failure ==
           "hosts b and a cannot reach each other, and without one of them fewer than 3 processes are left (--min-np)");
   } else {
-    CHECK(membership.rank_of(1) == 0);
+    CHECK(membership.roster().rank_of(1) == 0);
     CHECK(std::ranges::count(actions, MembershipAction(LeaveOutHost{.host = "a", .other = "b"})) == 1);
   }
 }
