@@ -1,11 +1,20 @@
 #include "launcher/job/epochs.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <utility>
 
+#include "launcher/plan/host_plan.h"
+
 namespace hvd::launcher {
 namespace {
+
+constexpr Duration kTermNotice = 20s;  // from SIGTERM to the end; Slurm and Kubernetes kill after 30 s
+constexpr Duration kSameNotice = 2s;
 
 // A visitor with a function for each alternative.
 template <typename... Functions>
@@ -45,8 +54,8 @@ std::string EpochPause::causes_text() const {
   return text;
 }
 
-Epochs::Epochs(const MembershipOptions& options, ElasticStore& store, Callbacks callbacks)
-    : store_(store), callbacks_(std::move(callbacks)), membership_(options, Clock::now()) {
+Epochs::Epochs(const MembershipOptions& options, ElasticStore& store, const JobParts& job)
+    : store_(store), job_(job), membership_(options, Clock::now()) {
   store_.listen({.stands_by = [this](int process) { stands_by(process); },
                  .arrived = [this](int process, std::int64_t arrival) { arrived(process, arrival); },
                  .synchronized =
@@ -139,7 +148,7 @@ void Epochs::end_early() {
 
 std::string Epochs::name_of(int process) const {
   const auto rank = membership_.roster().rank_of(process);
-  const std::string host = callbacks_.host_of(process);
+  const std::string& host = job_.processes.at(process).host_name;
   return (rank ? "rank " + std::to_string(*rank) : "process " + std::to_string(process)) +
          (host.empty() ? "" : " on " + host);
 }
@@ -158,20 +167,31 @@ void Epochs::perform() {
 
 void Epochs::perform(const MembershipAction& action) {
   const Each each{
-      [&](const StartProcess& start) { callbacks_.start(start.process, start.host, start.slot); },
+      [&](const StartProcess& start) {
+        const int host = job_.processes.host_named(start.host);
+        const std::vector<RankPlan>& slots = job_.processes.slots_of(host);
+        RankPlan plan = slots[static_cast<std::size_t>(start.slot) % slots.size()];
+        plan.place.rank = start.process;
+        job_.end.process_started();
+        job_.processes.start(host, plan);
+      },
       [&](const BeginEpoch& begin) { begin_epoch(begin); },
       [&](const AnnounceChange& change) { announce(change); },
       [&](const BreakEpoch& broken) { store_.put(broken_key(broken.epoch), broken.cause); },
       [&](const ExpelProcess& expelled) {
-        callbacks_.say("process " + std::to_string(expelled.process) +
-                       " has not come back in time; the job goes on without it");
+        job_.output.say("process " + std::to_string(expelled.process) +
+                        " has not come back in time; the job goes on without it");
       },
       [&](const LeaveOutHost& left_out) {
         pause_.add_cause("host " + left_out.host + " is left out: it and host " + left_out.other +
                          " cannot reach each other");
       },
       [&](const DismissProcess& dismissed) { answer(dismissed.process, {}); },
-      [&](const EndJob& end) { callbacks_.over(end, last_failed_); },
+      [&](const EndJob& end) {
+        if (end.early) return job_.end.ended_early(Clock::now());
+        if (!end.failure.empty()) job_.output.say("the job has failed: " + end.failure);
+        job_.end.elastic_over(!end.failure.empty(), last_failed_, Clock::now());
+      },
   };
   std::visit(each, action);
 }
@@ -194,7 +214,7 @@ void Epochs::begin_epoch(const BeginEpoch& begin) {
     answer(process, place);
     ++place.rank;
   }
-  if (begin.epoch > 1) callbacks_.say(line_of(begin, joined));
+  if (begin.epoch > 1) job_.output.say(line_of(begin, joined));
   members_ = begin.processes;
   pause_.end();
 }
@@ -215,6 +235,118 @@ std::string Epochs::line_of(const BeginEpoch& begin, const std::string& joined) 
   return "epoch " + std::to_string(begin.epoch) + " with " + std::to_string(begin.processes.size()) +
          (begin.processes.size() == 1 ? " rank" : " ranks") + ", after a pause of " + pause_.length_text() + " s" +
          (joined.empty() ? "" : "; joined: " + joined) + (left.empty() ? "" : "; left: " + left) + pause_.causes_text();
+}
+
+EarlyEnd::EarlyEnd(Options options, Epochs& epochs, EventLoop& loop, const SignalSource& signals, const JobParts& job)
+    : options_(options), epochs_(epochs), job_(job) {
+  if (options_.margin > Duration::zero()) watch_allocation(loop, signals);
+}
+
+void EarlyEnd::watch_allocation(EventLoop& loop, const SignalSource& signals) {
+  const Environment environment = parse_environment(environ);
+  if (!environment.contains("SLURM_JOB_ID")) return;
+  allocation_ = std::make_unique<AllocationEnd>(
+      loop, signals, environment, options_.margin, kAllocationInterval,
+      AllocationEnd::Callbacks{
+          .known = [this](std::optional<TimePoint> limit, bool has_changed) { set_time_limit(limit, has_changed); },
+          .complaint = [this](const std::string& line) { job_.output.say(line); }});
+}
+
+void EarlyEnd::set_time_limit(std::optional<TimePoint> limit, bool has_changed) {
+  if (commit_limit_ || epochs_.over()) return;
+  time_limit_ = limit;
+  if (!has_changed && !options_.verbose) return;
+  if (!limit) return job_.output.say("the allocation's end was changed: it has none any more");
+  const auto left = std::to_string(std::lround(seconds(*limit - Clock::now())));
+  job_.output.say((has_changed ? "the allocation's end was changed: the job ends in "
+                               : "the allocation ends: so the job does in ") +
+                  left + " s, if it is not finished");
+}
+
+// Schedulers send SIGUSR1 some time before they end a job, if they are told to, and SIGTERM when they do. A second
+// SIGTERM is an order, unless it is the same one: Slurm may send it to hvdrun and to the script that passes it on.
+bool EarlyEnd::take_notice(int signal) {
+  if (epochs_.over() || (signal != SIGTERM && signal != SIGUSR1)) return false;
+  const TimePoint now = Clock::now();
+  if (signal == SIGTERM && now >= first_sigterm_.emplace(first_sigterm_.value_or(now)) + kSameNotice) return false;
+  begin("received " + signal_name(signal), signal == SIGTERM ? kTermNotice : options_.limit);
+  return true;
+}
+
+void EarlyEnd::begin(const std::string& cause, Duration limit) {
+  if (!commit_limit_) job_.output.say(cause + ": the job ends at its next commit");
+  commit_limit_ = earlier(commit_limit_, Clock::now() + limit);
+  epochs_.end_early();
+}
+
+void EarlyEnd::check_time(TimePoint now) {
+  if (time_limit_ && now >= *time_limit_) {
+    time_limit_.reset();
+    if (!epochs_.over()) begin("the time of the allocation is almost up");
+  }
+  if (!commit_limit_ || now < *commit_limit_) return;
+  commit_limit_.reset();
+  if (epochs_.over()) return;
+  job_.output.say("the ranks have not come to a commit in time, and are ended");
+  epochs_.stop();
+  job_.end.interrupted(SIGTERM, Clock::now());
+}
+
+void ElasticRun::use_hosts(const std::vector<HostCount>& hosts) {
+  job_.servers.hosts_changed(hosts);
+  job_.servers.start_due();
+  epochs_.set_hosts(hosts);
+}
+
+void ElasticRun::use_all_hosts() {
+  std::vector<HostCount> hosts;
+  for (int host = 0; host < std::ssize(job_.processes.plans()); ++host) {
+    hosts.emplace_back(job_.processes.plan_of(host).name, static_cast<int>(job_.processes.slots_of(host).size()));
+  }
+  use_hosts(hosts);
+}
+
+void ElasticRun::process_ended(int process, ExitStatus status, const JobEnding& said) {
+  RankEnd end{.status = status, .said = said};
+  // It named a rank of its epoch, whose process has another number.
+  if (end.said.kind == JobEnding::Kind::consequence) end.said = {.in_job = true};
+  job_.processes.remove(process);
+  job_.end.process_ended(process, end);
+  epochs_.process_ended(process, end);
+  job_.servers.process_failed();
+  job_.servers.start_due();
+  job_.servers.leave(job_.processes.at(process).host);
+}
+
+void ElasticRun::process_not_started(int process, const std::string& cause, int exit_code) {
+  job_.end.process_ended(process, {.status = {.value = exit_code}});
+  epochs_.process_not_started(process, cause);
+}
+
+void ElasticRun::host_lost(int host, const LostHost& lost) {
+  bool had_ranks = false;
+  for (const int rank : lost.ranks) {
+    if (job_.end.ends()[static_cast<std::size_t>(rank)]) continue;
+    job_.end.process_ended(rank, {.status = {}, .lost = true});
+    had_ranks = true;
+  }
+  job_.processes.remove_all(host);
+  job_.processes.nothing_left(host);
+  if (!had_ranks) job_.output.say("host " + lost.name + " is lost, and had no ranks: " + lost.cause);
+  for (const int server : lost.servers) {
+    job_.output.say("server " + std::to_string(server) + " is lost with host " + lost.name + ": " + lost.cause);
+  }
+  job_.servers.host_lost(lost.name, Clock::now());
+  epochs_.host_lost(lost.name, "host " + lost.name + " is lost: " + lost.cause, had_ranks);
+  job_.servers.start_due();
+}
+
+void ElasticRun::host_preempted(int host) {
+  const std::string& name = job_.processes.plan_of(host).name;
+  job_.servers.host_preempted(name);
+  epochs_.host_preempted(name);
+  if (epochs_.ends_early()) early_end_.begin("all hosts are preempted");
+  job_.servers.leave(host);
 }
 
 }  // namespace hvd::launcher

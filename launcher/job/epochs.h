@@ -1,17 +1,22 @@
-// An elastic job in hvdrun: performs on hosts and store what Membership decides, and tells the user each change in one
-// line. Main thread only.
+// What a running job does only if it is elastic: it is a sequence of epochs, goes on without what it has lost, and may
+// end early. Main thread only.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
-#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/clock.h"
+#include "launcher/job/job_processes.h"
+#include "launcher/membership/allocation_end.h"
 #include "launcher/membership/elastic_store.h"
 #include "launcher/membership/membership.h"
+#include "launcher/processes/event_loop.h"
 #include "launcher/watch/job_end.h"
 #include "launcher/watch/rank_status.h"
 
@@ -39,18 +44,11 @@ class EpochPause {
   std::vector<std::string> causes_;
 };
 
+// Performs on hosts and store what Membership decides, and tells the user each change in one line.
 class Epochs {
  public:
-  struct Callbacks {
-    std::function<void(int process, const std::string& host, int slot)> start;
-    std::function<std::string(int process)> host_of;  // its name, if the job has several hosts
-    std::function<void(const std::string& line)> say;
-    // The job is over; what still runs is to be ended. `culprit`: the process whose failure was the last.
-    std::function<void(const EndJob& end, std::optional<int> culprit)> over;
-  };
-
-  // `store` outlives it.
-  Epochs(const MembershipOptions& options, ElasticStore& store, Callbacks callbacks);
+  // `store` and what `job` refers to outlive it.
+  Epochs(const MembershipOptions& options, ElasticStore& store, const JobParts& job);
 
   // The hosts that the job may use, with their slots; starts processes.
   void set_hosts(const std::vector<HostCount>& hosts);
@@ -90,7 +88,7 @@ class Epochs {
   std::string line_of(const BeginEpoch& begin, const std::string& joined) const;
 
   ElasticStore& store_;
-  const Callbacks callbacks_;
+  const JobParts job_;
   Membership membership_;
   std::map<int, std::int64_t> arrivals_;  // by process: the last
   std::vector<int> members_;              // of the last epoch, by rank
@@ -99,6 +97,78 @@ class Epochs {
   std::optional<int> last_failed_;
   bool is_stopped_ = false;
   bool is_performing_ = false;
+};
+
+// When an elastic job ends before it has finished: a scheduler's notice arrives, its allocation is almost over, or all
+// of its hosts are preempted. Its ranks save their state at the next commit and leave; if none comes within a limit,
+// the job ends as if by SIGTERM.
+class EarlyEnd {
+ public:
+  struct Options {
+    Duration margin{};  // how long before its allocation the job ends; 0: never
+    Duration limit{};   // for the next commit, unless SIGTERM asks for it
+    bool verbose = false;
+  };
+
+  // `epochs` and what `job` refers to outlive this.
+  EarlyEnd(Options options, Epochs& epochs, EventLoop& loop, const SignalSource& signals, const JobParts& job);
+
+  // Returns whether the signal is a notice that the job is about to be ended, which begins the early end.
+  bool take_notice(int signal);
+  void begin(const std::string& cause) { begin(cause, options_.limit); }
+
+  std::optional<Deadline> next_deadline() const { return earlier(time_limit_, commit_limit_); }
+  void check_time(TimePoint now);
+
+  // Called after SIGCHLD, for any child.
+  void child_ended(pid_t pid, ExitStatus status) {
+    if (allocation_) allocation_->child_ended(pid, status);
+  }
+
+ private:
+  void begin(const std::string& cause, Duration limit);
+  void watch_allocation(EventLoop& loop, const SignalSource& signals);
+  void set_time_limit(std::optional<TimePoint> limit, bool has_changed);
+
+  const Options options_;
+  Epochs& epochs_;
+  const JobParts job_;
+  std::optional<Deadline> time_limit_;    // of the job, before its allocation ends; empty once it is reached
+  std::optional<Deadline> commit_limit_;  // of the wait for the next commit
+  std::optional<TimePoint> first_sigterm_;
+  std::unique_ptr<AllocationEnd> allocation_;  // null: the job is in none
+};
+
+// The epochs of a running job, and what its events mean for them: the end of a process or the loss of a host does not
+// end the job, which starts processes and servers in their place.
+class ElasticRun {
+ public:
+  // `store` and what `job` refers to outlive it.
+  ElasticRun(const MembershipOptions& options, EarlyEnd::Options early_end, ElasticStore& store, EventLoop& loop,
+             const SignalSource& signals, const JobParts& job)
+      : job_(job), epochs_(options, store, job), early_end_(early_end, epochs_, loop, signals, job) {}
+
+  // Which hosts may be used now, with their slots; at first all that the job has.
+  void use_hosts(const std::vector<HostCount>& hosts);
+  void use_all_hosts();
+
+  // Unless the job has ended or ends for a reason that the epochs do not decide on, which stop() says.
+  bool goes_on() const { return !epochs_.over(); }
+  void stop() { epochs_.stop(); }
+  Epochs& epochs() { return epochs_; }
+  EarlyEnd& early_end() { return early_end_; }
+  std::optional<Deadline> next_deadline() const { return earlier(epochs_.next_deadline(), early_end_.next_deadline()); }
+
+  // Events, while the job goes on; process_not_started() also later.
+  void process_ended(int process, ExitStatus status, const JobEnding& said);
+  void process_not_started(int process, const std::string& cause, int exit_code);
+  void host_lost(int host, const LostHost& lost);
+  void host_preempted(int host);
+
+ private:
+  const JobParts job_;
+  Epochs epochs_;
+  EarlyEnd early_end_;
 };
 
 }  // namespace hvd::launcher

@@ -1,6 +1,7 @@
 // Runs one job in hvdrun: shows the output of its ranks, forwards hvdrun's signals to them, and ends all of them
 // together, on whichever hosts they run. Main thread only, in one event loop. Decisions are made by pure classes
-// (JobEnd, reports); the Host implementations start and signal the ranks.
+// (JobEnd, Membership); the Host implementations start and signal the ranks. ElasticRun handles what differs in an
+// elastic job.
 #pragma once
 
 #include <sys/types.h>
@@ -14,12 +15,11 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "launcher/job/early_end.h"
 #include "launcher/job/epochs.h"
 #include "launcher/job/host.h"
 #include "launcher/job/job_output.h"
 #include "launcher/job/job_processes.h"
-#include "launcher/job/job_servers.h"
+#include "launcher/job/job_report.h"
 #include "launcher/job/job_status.h"
 #include "launcher/output/rank_pipes.h"
 #include "launcher/processes/event_loop.h"
@@ -65,13 +65,17 @@ class Job : public HostListener {
   // now.
   int next_host() const { return static_cast<int>(processes_.hosts().size()); }
   void add_host(HostPlan plan, std::unique_ptr<Host> host);
-  void use_hosts(const std::vector<HostCount>& hosts);
+  void use_hosts(const std::vector<HostCount>& hosts) {
+    if (elastic_) elastic_->use_hosts(hosts);
+  }
 
   // Returns hvdrun's exit code when no process is left. Throws Error if the output directory cannot be written.
   int run(JobHosts hosts);
 
   // Called after SIGCHLD, for a child that is not one of the hosts' processes.
-  void child_ended(pid_t pid, ExitStatus status);
+  void child_ended(pid_t pid, ExitStatus status) {
+    if (elastic_) elastic_->early_end().child_ended(pid, status);
+  }
 
   void rank_started(int rank, pid_t pid) override;
   void rank_not_started(int rank, const std::string& cause, int exit_code) override;
@@ -85,7 +89,9 @@ class Job : public HostListener {
     if (!servers_.any_runs_on(host)) processes_.nothing_left(host);
   }
   void host_lost(int host, const std::string& cause) override;
-  void host_preempted(int host) override;
+  void host_preempted(int host) override {
+    if (elastic_ && elastic_->goes_on()) elastic_->host_preempted(host);
+  }
   void complaint(const std::string& line) override { output_.say(line); }
   void statuses(int host, std::uint64_t question, std::vector<RankStatus> statuses) override {
     status_->queries().answered(host, question, std::move(statuses));
@@ -94,39 +100,12 @@ class Job : public HostListener {
   void stalled(int host, bool on) override { status_->stalled(host, on, end_.next_deadline().has_value()); }
 
  private:
-  void open(int host, const RankPlan& plan);
-  // The ranks and servers with which the job begins. Returns the ranks that read hvdrun's standard input.
-  std::vector<int> open_all();
-  void start_elastic();
-  // Of an elastic job, or a server.
-  void start_process(int host, const RankPlan& plan);
-  void process_ended(int process, ExitStatus status, const JobEnding& said);
-  void server_ended(int number, ExitStatus status);
-  bool is_elastic_and_goes_on() const { return epochs_ && !epochs_->over(); }
-  bool wants_servers() const { return end_.is_running() && (!epochs_ || !epochs_->over()); }
-  void start_due_servers() {
-    if (wants_servers()) servers_.start_due(Clock::now());
-  }
-  void elastic_host_lost(const LostHost& lost, int host);
-  // The job ends for a reason that the epochs do not decide on.
-  void stop_epochs() {
-    if (epochs_) epochs_->stop();
-  }
+  // Waits for events until the next deadline, and does what is due.
   void step();
-  void check_time(TimePoint now);
   void send_due_signal();
   void on_signals();
-  // Writes a line with the event and its time.
-  void say_age(const std::string& event);
-  // Only the first failure counts: reports it to the ranks, and queries the status of all ranks at that moment.
-  void look_into_failure(const std::string& cause);
-  // Queries the status before ending the job: only a running process can report where its script is.
-  void look_into_timeout();
-  // Of a process that has ended.
-  Failure failure_of(int number) const;
-  void report();
   // No process is left, and all that the ranks have written is read.
-  bool is_over() const { return !processes_.any_left() && output_.all_closed() && (!epochs_ || epochs_->over()); }
+  bool is_over() const { return !processes_.any_left() && output_.all_closed() && (!elastic_ || !elastic_->goes_on()); }
   bool abandons_output() const;
 
   const JobOptions options_;
@@ -137,16 +116,14 @@ class Job : public HostListener {
   std::optional<Deadline> timeout_;  // empty once it is reached
   JobEnd end_;
   JobOutput output_;
-  const JobProcesses::Elastic elastic_;
   JobProcesses processes_;
   JobServers servers_;
   JobHosts hosts_;                       // its plans and hosts are in processes_
-  std::unique_ptr<Epochs> epochs_;       // of an elastic job
-  std::unique_ptr<EarlyEnd> early_end_;  // likewise
+  std::unique_ptr<ElasticRun> elastic_;  // null: the ranks stay the same
   std::unique_ptr<InputFeed> input_;
   std::optional<JobStatus> status_;
-  std::optional<std::string> at_failure_;  // the stragglers at the failure; "" until the hosts have answered
-  int started_ = 0, ended_ = 0;            // numbers of ranks
+  std::optional<JobReport> report_;
+  int started_ = 0, ended_ = 0;  // numbers of ranks
   std::set<int> initialized_hosts_;
   bool impatient_ = false;  // the user has interrupted the wait for the remaining output
 };

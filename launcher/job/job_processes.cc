@@ -1,11 +1,14 @@
 #include "launcher/job/job_processes.h"
 
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
 #include <utility>
 
 namespace hvd::launcher {
 
 void JobProcesses::add_host(HostPlan plan, std::unique_ptr<Host> host) {
-  if (elastic_ != nullptr) {
+  if (elastic_) {
     for (RankPlan& slot : plan.ranks) slot.reads_input = false;
     slots_.push_back(std::exchange(plan.ranks, {}));
     plan.servers.clear();
@@ -26,31 +29,38 @@ int JobProcesses::host_named(const std::string& name) const {
 
 void JobProcesses::open(int host, const RankPlan& plan) {
   const int number = plan.place.rank;
-  const bool others_may_come = elastic_ != nullptr && !plan_of(host).rendezvous.address.empty();  // it has an agent
+  const bool others_may_come = elastic_ && !plan_of(host).rendezvous.address.empty();  // it has an agent
   const std::string host_name = plans_.size() < 2 && !others_may_come ? "" : plan_of(host).name;
-  const bool is_numbered = elastic_ != nullptr && plan.server < 0;
+  const bool is_numbered = elastic_ && plan.server < 0;
   processes_[number] = {.host = host,
                         .host_name = host_name,
                         .name = (is_numbered ? "process " + std::to_string(number) : process_name(plan)) +
                                 (host_name.empty() ? "" : " on " + host_name),
                         .plan = plan};
+  opened_(plan);
+}
+
+void JobProcesses::open_all() {
+  for (std::size_t host = 0; host < plans_.size(); ++host) {
+    for (const auto* processes : {&plans_[host].ranks, &plans_[host].servers}) {
+      for (const RankPlan& plan : *processes) open(static_cast<int>(host), plan);
+    }
+  }
 }
 
 void JobProcesses::start_all() {
   for (std::size_t host = 0; host < hosts_.size(); ++host) hosts_[host]->start(plans_[host]);
 }
 
-void JobProcesses::start(int number) {
-  const JobProcess& process = at(number);
-  const auto host = static_cast<std::size_t>(process.host);
-  HostPlan alone = plans_[host];
+void JobProcesses::start(int host, const RankPlan& plan) {
+  open(host, plan);
+  HostPlan& there = plans_[static_cast<std::size_t>(host)];
+  HostPlan alone = there;
   alone.ranks.clear();
   alone.servers.clear();
-  for (HostPlan* const plan : {&plans_[host], &alone}) {
-    (process.is_server() ? plan->servers : plan->ranks).push_back(process.plan);
-  }
-  in_use_.insert(process.host);
-  hosts_[host]->start(alone);
+  for (HostPlan* const each : {&there, &alone}) (plan.server >= 0 ? each->servers : each->ranks).push_back(plan);
+  in_use_.insert(host);
+  hosts_[static_cast<std::size_t>(host)]->start(alone);
 }
 
 void JobProcesses::remove(int number) {
@@ -71,6 +81,60 @@ void JobProcesses::signal_ranks(int signal) const {
 
 void JobProcesses::signal_all(int signal) const {
   for (const auto& host : hosts_) host->signal_all(signal);
+}
+
+void JobServers::start_with_hosts(TimePoint now) {
+  std::vector<HostCount> hosts;
+  for (const HostPlan& plan : processes_.plans()) {
+    hosts.emplace_back(plan.name, 1);
+    for (const RankPlan& server : plan.servers) {
+      running_.insert(server.place.rank);
+      places_.started(server.server, plan.name, now);
+    }
+  }
+  places_.hosts_changed(hosts);
+}
+
+bool JobServers::any_runs_on(int host) const {
+  return std::ranges::any_of(running_, [&](int number) { return processes_.at(number).host == host; });
+}
+
+void JobServers::ended(int number, ExitStatus status) {
+  stopped(number);
+  processes_.remove(number);
+  const JobProcess& server = processes_.at(number);
+  const std::string what = server.name + " (pid " + std::to_string(server.pid) + ") " + ending_text(status);
+  if (verbose_) callbacks_.say(what);
+  // In an elastic job no server is done before all processes are.
+  if (!callbacks_.wanted() || (status.ok() && !processes_.is_elastic())) return;
+  const TimePoint now = Clock::now();
+  if (const auto again = places_.ended(server.plan.server, now)) {
+    char delay[32] = "";
+    if (*again > now) std::snprintf(delay, sizeof delay, " in %.2g s", seconds(*again - now));
+    callbacks_.say(what + "; it is started again" + delay);
+    return start_due();
+  }
+  failed_ = {number, status};
+  callbacks_.failed(status,
+                    what + ", after it was started again " + std::to_string(ServerPlaces::kMaxFailures) + " times");
+}
+
+void JobServers::start_due() {
+  if (!callbacks_.wanted()) return;
+  for (const StartServer& start : places_.take_due(Clock::now())) {
+    const int host = processes_.host_named(start.host);
+    RankPlan plan = *std::ranges::find(plans_[static_cast<std::size_t>(host)], start.server, &RankPlan::server);
+    plan.place.rank = next_number_++;
+    plan.server_start = start.start;
+    running_.insert(plan.place.rank);
+    processes_.start(host, plan);
+  }
+}
+
+void JobServers::leave(int host) const {
+  const HostPlan& plan = processes_.plan_of(host);
+  if (!callbacks_.wanted() || !plan.ranks.empty() || plan.servers.empty() || !places_.moves_from(plan.name)) return;
+  processes_.hosts()[static_cast<std::size_t>(host)]->signal_ranks(SIGTERM);  // only servers are left
 }
 
 }  // namespace hvd::launcher

@@ -1,18 +1,24 @@
-// The processes of a job, and the hosts that they run on. Main thread only.
+// The processes of a job, the hosts that they run on, and its parameter servers. Main thread only.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
 #include "launcher/job/host.h"
+#include "launcher/job/job_output.h"
+#include "launcher/membership/server_places.h"
 #include "launcher/plan/host_plan.h"
+#include "launcher/watch/job_end.h"
 
 namespace hvd::launcher {
 
@@ -34,8 +40,11 @@ class JobProcesses {
     Duration stopped_limit{};         // see HostPlan
     std::string preemption_script{};  // likewise
   };
-  // `elastic`: null if the job's ranks stay the same; outlives this.
-  explicit JobProcesses(const Elastic* elastic) : elastic_(elastic) {}
+  // `elastic`: empty if the job's ranks stay the same. `opened` is called before a process starts.
+  JobProcesses(std::optional<Elastic> elastic, std::function<void(const RankPlan& process)> opened)
+      : elastic_(std::move(elastic)), opened_(std::move(opened)) {}
+
+  bool is_elastic() const { return elastic_.has_value(); }
 
   // A host that gets the next number. In an elastic job its plan's ranks are its slots, and it begins without
   // processes.
@@ -48,16 +57,16 @@ class JobProcesses {
   // The number of the host of this name; of one that was lost and has come back, which is there twice, the last.
   int host_named(const std::string& name) const;
 
-  // A process is about to start there, with the number in its plan's place.
-  void open(int host, const RankPlan& plan);
   JobProcess& at(int number) { return processes_.at(number); }
   const JobProcess& at(int number) const { return processes_.at(number); }
   // By number; those that have ended, too.
   const std::map<int, JobProcess>& all() const { return processes_; }
 
-  // Starts what the hosts' plans have; or one further process that is open.
+  // What the hosts' plans have is about to start, each process with the number in its place; and starts.
+  void open_all();
   void start_all();
-  void start(int number);
+  // Starts a further process.
+  void start(int host, const RankPlan& plan);
   // The process is not in its host's plan any longer; of a host that is lost, none is.
   void remove(int number);
   void remove_all(int host);
@@ -71,12 +80,80 @@ class JobProcesses {
   void signal_all(int signal) const;
 
  private:
-  const Elastic* const elastic_;
+  void open(int host, const RankPlan& plan);
+
+  const std::optional<Elastic> elastic_;
+  const std::function<void(const RankPlan& process)> opened_;
   std::vector<HostPlan> plans_;
   std::vector<std::unique_ptr<Host>> hosts_;  // one per plan
   std::vector<std::vector<RankPlan>> slots_;
   std::map<int, JobProcess> processes_;
   std::set<int> in_use_;  // hosts with processes of the job
+};
+
+// The parameter servers of a job: which of them run, and that one which has ended is started again.
+class JobServers {
+ public:
+  struct Callbacks {
+    std::function<bool()> wanted;  // whether the job goes on, and with it the servers
+    std::function<void(const std::string& line)> say;
+    // A server has ended too often, and so the job has failed.
+    std::function<void(ExitStatus status, const std::string& cause)> failed;
+  };
+
+  // `processes` outlives it. The next server that is started gets the number `next_number` in it, and so on.
+  JobServers(ServerPlaces places, int next_number, JobProcesses& processes, Callbacks callbacks, bool verbose)
+      : places_(std::move(places)),
+        next_number_(next_number),
+        processes_(processes),
+        callbacks_(std::move(callbacks)),
+        verbose_(verbose) {}
+
+  // The servers that the next host has, or might have.
+  void add_host(std::vector<RankPlan> servers) { plans_.push_back(std::move(servers)); }
+  // The hosts stay the same, and the servers that they have start with them, at this time.
+  void start_with_hosts(TimePoint now);
+  // Which hosts may be used now, with their slots.
+  void hosts_changed(const std::vector<HostCount>& hosts) { places_.hosts_changed(hosts); }
+
+  bool any_runs() const { return !running_.empty(); }
+  bool any_runs_on(int host) const;
+  // The process does not run any longer. Returns whether it did.
+  bool stopped(int number) { return running_.erase(number) > 0; }
+  // The process, a server, has ended, or could not be started. It is started again if it is wanted.
+  void ended(int number, ExitStatus status);
+  // The process that has ended too often, and its end.
+  const std::optional<std::pair<int, ExitStatus>>& failed() const { return failed_; }
+
+  // See ServerPlaces.
+  void process_failed() { places_.process_failed(); }
+  void host_lost(const std::string& host, TimePoint now) { places_.host_lost(host, now); }
+  void host_preempted(const std::string& host) { places_.host_preempted(host); }
+  std::optional<Deadline> next_deadline() const { return callbacks_.wanted() ? places_.next_deadline() : std::nullopt; }
+  // Starts the servers that are wanted and due now.
+  void start_due();
+
+  // Ends the servers of a preempted host, so that they are started elsewhere, once its ranks have left: until then
+  // these may need them.
+  void leave(int host) const;
+
+ private:
+  ServerPlaces places_;
+  int next_number_;
+  JobProcesses& processes_;
+  const Callbacks callbacks_;
+  const bool verbose_;
+  std::vector<std::vector<RankPlan>> plans_;  // by host
+  std::set<int> running_;                     // numbers of processes
+  std::optional<std::pair<int, ExitStatus>> failed_{};
+};
+
+// The parts of a running job on which its events act.
+struct JobParts {
+  JobProcesses& processes;
+  JobServers& servers;
+  JobEnd& end;
+  JobOutput& output;
 };
 
 }  // namespace hvd::launcher
