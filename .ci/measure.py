@@ -2,7 +2,7 @@
 """How large the product's C++ is: files, lines, and classes with many members.
 
 Prints the numbers of files and of lines, the median file, how many headers have a single includer outside their folder,
-and the classes with more than 25 member functions or more than 20 fields. Reads the sources as clang-format leaves
+and the classes with more than 25 member functions or more than 20 fields; fails if there is one. Reads the sources as clang-format leaves
 them, without a compiler: members of nested classes count for these, those of unnamed ones for the class around them,
 macros for nothing.
 """
@@ -138,10 +138,11 @@ def main() -> int:
     single = sum(len(each) == 1 for each in includers.values())
     print(f"{len(files)} files, {sum(lines)} lines, median {statistics.median(lines):.0f};", end=" ")
     print(f"{single} headers with one includer outside their folder")
-    for one in sorted((each for path in files for each in classes_of(path)), key=lambda each: -each.methods):
-        if one.methods > MOST_METHODS or one.fields > MOST_FIELDS:
-            print(f"large: {one.place}: {one.name} has {one.methods} member functions and {one.fields} fields")
-    return 0
+    classes = [each for path in files for each in classes_of(path)]
+    large = [each for each in classes if each.methods > MOST_METHODS or each.fields > MOST_FIELDS]
+    for one in sorted(large, key=lambda each: -each.methods):
+        print(f"large: {one.place}: {one.name} has {one.methods} member functions and {one.fields} fields")
+    return 1 if large else 0
 
 
 if __name__ == "__main__":

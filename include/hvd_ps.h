@@ -41,39 +41,51 @@ typedef enum hvd_ps_consistency {
                             the order of ranks, and take effect together: the same bits in every run */
 } hvd_ps_consistency;
 
+/* How pushes change a table's rows. Each field counts for the rules that have it. */
+typedef struct hvd_ps_optimizer {
+  size_t struct_size;
+  int32_t rule;     /* hvd_ps_rule */
+  int32_t row_wise; /* Adagrad, Adam: 1: one second moment for each row, the mean over its values */
+  int32_t nesterov; /* SGD */
+  float learning_rate, momentum, weight_decay, beta1, beta2, epsilon;
+  float accumulator, beta, l1, l2; /* Adagrad, FTRL: initial sum of squares; FTRL */
+  const char* update;              /* HVD_PS_CUSTOM: the name under which servers have registered it; else NULL */
+  int32_t state;                   /* HVD_PS_CUSTOM: values of state for each row */
+  float compensation; /* of a table that is dense and not synchronous, with a learning rate: factor c of delay
+                         compensation. A gradient g is replaced by g + c g g (row - row as last pulled by this worker);
+                         servers keep a copy of the table for each worker. 0: none */
+} hvd_ps_optimizer;
+
+#define HVD_PS_OPTIMIZER_INIT                                                                                          \
+  {                                                                                                                    \
+    sizeof(struct hvd_ps_optimizer), HVD_PS_SGD, 0, 0, 0.01f, 0.0f, 0.0f, 0.9f, 0.999f, 1e-8f, 0.0f, 1.0f, 0.0f, 0.0f, \
+        NULL, 0, 0.0f                                                                                                  \
+  }
+
 /* A table; all workers pass the same. */
 typedef struct hvd_ps_table {
   size_t struct_size;
   const char* name;
   int32_t dense; /* 1: rows 0 to `rows` - 1 exist; 0: rows have any 64-bit keys and are created by their first push */
-  int32_t consistency; /* hvd_ps_consistency */
-  int64_t rows;        /* sparse: how many each server keeps, the least recently used go; 0: all */
-  int32_t width;       /* float32 values in a row, at most 65536 */
-  int32_t bound;       /* bounded: in clocks */
-  int32_t average;     /* synchronous: 1: divide the sums by the number of workers */
-  int32_t rule;        /* hvd_ps_rule */
-  int32_t row_wise;    /* Adagrad, Adam: 1: one second moment for each row, the mean over its values */
-  int32_t nesterov;    /* SGD */
-  float learning_rate, momentum, weight_decay, beta1, beta2, epsilon;
-  float accumulator, beta, l1, l2; /* Adagrad, FTRL: initial sum of squares; FTRL */
-  int32_t initializer;             /* hvd_ps_initializer: of rows that nobody has pushed to */
+  int32_t consistency;               /* hvd_ps_consistency */
+  int64_t rows;                      /* sparse: how many each server keeps, the least recently used go; 0: all */
+  int32_t width;                     /* float32 values in a row, at most 65536 */
+  int32_t bound;                     /* bounded: in clocks */
+  int32_t average;                   /* synchronous: 1: divide the sums by the number of workers */
+  int32_t initializer;               /* hvd_ps_initializer: of rows that nobody has pushed to */
+  const hvd_ps_optimizer* optimizer; /* NULL: HVD_PS_OPTIMIZER_INIT */
   float a, b;
-  int32_t filled;     /* dense: 1: pulls and pushes wait until hvd_ps_fill() has given the first values */
-  uint64_t seed;      /* initial values are a function of seed, key and column */
-  const char* update; /* HVD_PS_CUSTOM: the name under which servers have registered it; else NULL */
-  int32_t state;      /* HVD_PS_CUSTOM: values of state for each row */
-  int32_t max_age;    /* sparse: rows that nobody has used for so many clocks of the slowest worker go; 0: none do */
-  int32_t cache;      /* of this worker alone, sparse, not synchronous: a pull may return rows that an earlier one has
-                         brought, at most so many clocks of this worker ago, with its own pushes; 0: none */
-  float compensation; /* dense, not synchronous, with an optimizer that has a learning rate: factor c of delay
-                         compensation. A gradient g is replaced by g + c g g (row - row as last pulled by this worker);
-                         servers keep a copy of the table for each worker. 0: none */
+  uint64_t seed;   /* initial values are a function of seed, key and column */
+  int32_t filled;  /* dense: 1: pulls and pushes wait until hvd_ps_fill() has given the first values */
+  int32_t max_age; /* sparse: rows that nobody has used for so many clocks of the slowest worker go; 0: none do */
+  int32_t cache;   /* of this worker alone, sparse, not synchronous: a pull may return rows that an earlier one has
+                      brought, at most so many clocks of this worker ago, with its own pushes; 0: none */
 } hvd_ps_table;
 
-#define HVD_PS_TABLE_INIT                                                                                             \
-  {                                                                                                                   \
-    sizeof(struct hvd_ps_table), NULL, 0, HVD_PS_ASYNCHRONOUS, 0, 1, 0, 0, HVD_PS_SGD, 0, 0, 0.01f, 0.0f, 0.0f, 0.9f, \
-        0.999f, 1e-8f, 0.0f, 1.0f, 0.0f, 0.0f, HVD_PS_CONSTANT, 0.0f, 0.0f, 0, 0, NULL, 0, 0, 0, 0.0f                 \
+#define HVD_PS_TABLE_INIT                                                                                              \
+  {                                                                                                                    \
+    sizeof(struct hvd_ps_table), NULL, 0, HVD_PS_ASYNCHRONOUS, 0, 1, 0, 0, HVD_PS_CONSTANT, NULL, 0.0f, 0.0f, 0, 0, 0, \
+        0                                                                                                              \
   }
 
 typedef struct hvd_ps hvd_ps;           /* a worker's connections with all servers */

@@ -100,30 +100,37 @@ Enumeration within(std::int32_t number, int last, const char* what) {
   return static_cast<Enumeration>(number);
 }
 
+OptimizerSpec to_spec(const hvd_ps_optimizer& o) {
+  if (o.state < 0) throw InvalidArgument("state must not be negative");
+  return {.rule = within<UpdateRule>(o.rule, HVD_PS_CUSTOM, "rule"),
+          .row_wise = o.row_wise != 0,
+          .nesterov = o.nesterov != 0,
+          .learning_rate = o.learning_rate,
+          .momentum = o.momentum,
+          .weight_decay = o.weight_decay,
+          .beta1 = o.beta1,
+          .beta2 = o.beta2,
+          .epsilon = o.epsilon,
+          .accumulator = o.accumulator,
+          .beta = o.beta,
+          .l1 = o.l1,
+          .l2 = o.l2,
+          .function = o.update == nullptr ? "" : o.update,
+          .state = static_cast<std::uint32_t>(o.state)};
+}
+
 TableSpec to_spec(const hvd_ps_table& t) {
-  if (t.rows < 0 || t.width < 0 || t.bound < 0 || t.max_age < 0 || t.state < 0 || t.cache < 0) {
-    throw InvalidArgument("rows, width, bound, max_age, state and cache must not be negative");
+  if (t.rows < 0 || t.width < 0 || t.bound < 0 || t.max_age < 0 || t.cache < 0) {
+    throw InvalidArgument("rows, width, bound, max_age and cache must not be negative");
   }
+  hvd_ps_optimizer optimizer = HVD_PS_OPTIMIZER_INIT;
+  if (t.optimizer != nullptr) optimizer = copy_versioned(*t.optimizer, optimizer, "hvd_ps_optimizer");
   return {.name = &required(t.name, "hvd_ps_table.name"),
           .dense = t.dense != 0,
           .rows = static_cast<std::uint64_t>(t.rows),
           .max_age = static_cast<std::uint32_t>(t.max_age),
           .width = static_cast<std::uint32_t>(t.width),
-          .optimizer = {.rule = within<UpdateRule>(t.rule, HVD_PS_CUSTOM, "rule"),
-                        .row_wise = t.row_wise != 0,
-                        .nesterov = t.nesterov != 0,
-                        .learning_rate = t.learning_rate,
-                        .momentum = t.momentum,
-                        .weight_decay = t.weight_decay,
-                        .beta1 = t.beta1,
-                        .beta2 = t.beta2,
-                        .epsilon = t.epsilon,
-                        .accumulator = t.accumulator,
-                        .beta = t.beta,
-                        .l1 = t.l1,
-                        .l2 = t.l2,
-                        .function = t.update == nullptr ? "" : t.update,
-                        .state = static_cast<std::uint32_t>(t.state)},
+          .optimizer = to_spec(optimizer),
           .initializer = {.kind = within<InitializerSpec::Kind>(t.initializer, HVD_PS_NORMAL, "initializer"),
                           .a = t.a,
                           .b = t.b,
@@ -132,7 +139,7 @@ TableSpec to_spec(const hvd_ps_table& t) {
           .bound = static_cast<std::uint32_t>(t.bound),
           .filled = t.filled != 0,
           .average = t.average != 0,
-          .compensation = t.compensation};
+          .compensation = optimizer.compensation};
 }
 
 // Servers are found through the job's store. Throws PeerLost if that is gone.

@@ -2,7 +2,7 @@
 //
 //   hvd::Session session;
 //   hvd::ps::Servers servers;
-//   hvd::ps::Table table = servers.open({.name = "words", .width = 64, .rule = HVD_PS_ADAGRAD});
+//   hvd::ps::Table table = servers.open({.name = "words", .width = 64, .optimizer = {.rule = HVD_PS_ADAGRAD}});
 //   table.pull(keys, rows);                                // spans of keys, and of width values for each
 //   hvd::ps::Call pushed = table.push_async(keys, gradients);
 //   servers.clock();
@@ -33,6 +33,40 @@ inline void register_update(const std::string& name, hvd_ps_update update, void*
   detail::check(hvd_ps_register_update(name.c_str(), update, context));
 }
 
+// As hvd_ps_optimizer.
+struct OptimizerOptions {
+  hvd_ps_rule rule = HVD_PS_SGD;
+  bool row_wise = false;
+  bool nesterov = false;
+  float learning_rate = 0.01f, momentum = 0, weight_decay = 0, beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
+  float accumulator = 0, beta = 1, l1 = 0, l2 = 0;
+  std::string update{};  // HVD_PS_CUSTOM: of register_update()
+  std::int32_t state = 0;
+  float compensation = 0;
+
+  // Refers to `update`.
+  hvd_ps_optimizer to_c() const {
+    hvd_ps_optimizer optimizer = HVD_PS_OPTIMIZER_INIT;
+    optimizer.rule = rule;
+    optimizer.row_wise = row_wise ? 1 : 0;
+    optimizer.nesterov = nesterov ? 1 : 0;
+    optimizer.learning_rate = learning_rate;
+    optimizer.momentum = momentum;
+    optimizer.weight_decay = weight_decay;
+    optimizer.beta1 = beta1;
+    optimizer.beta2 = beta2;
+    optimizer.epsilon = epsilon;
+    optimizer.accumulator = accumulator;
+    optimizer.beta = beta;
+    optimizer.l1 = l1;
+    optimizer.l2 = l2;
+    if (!update.empty()) optimizer.update = update.c_str();
+    optimizer.state = state;
+    optimizer.compensation = compensation;
+    return optimizer;
+  }
+};
+
 // As hvd_ps_table.
 struct TableOptions {
   std::string name;
@@ -42,20 +76,13 @@ struct TableOptions {
   std::int32_t width = 1;
   std::int32_t bound = 0;
   bool average = false;
-  hvd_ps_rule rule = HVD_PS_SGD;
-  bool row_wise = false;
-  bool nesterov = false;
-  float learning_rate = 0.01f, momentum = 0, weight_decay = 0, beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
-  float accumulator = 0, beta = 1, l1 = 0, l2 = 0;
+  OptimizerOptions optimizer{};
   hvd_ps_initializer initializer = HVD_PS_CONSTANT;
   float a = 0, b = 0;
-  bool filled = false;
   std::uint64_t seed = 0;
-  std::string update{};  // HVD_PS_CUSTOM: of register_update()
-  std::int32_t state = 0;
+  bool filled = false;
   std::int32_t max_age = 0;
   std::int32_t cache = 0;
-  float compensation = 0;
 };
 
 // A pull or push in progress. Movable; used by one thread at a time. The destructor waits.
@@ -173,29 +200,15 @@ class Servers {
     table.width = o.width;
     table.bound = o.bound;
     table.average = o.average ? 1 : 0;
-    table.rule = o.rule;
-    table.row_wise = o.row_wise ? 1 : 0;
-    table.nesterov = o.nesterov ? 1 : 0;
-    table.learning_rate = o.learning_rate;
-    table.momentum = o.momentum;
-    table.weight_decay = o.weight_decay;
-    table.beta1 = o.beta1;
-    table.beta2 = o.beta2;
-    table.epsilon = o.epsilon;
-    table.accumulator = o.accumulator;
-    table.beta = o.beta;
-    table.l1 = o.l1;
-    table.l2 = o.l2;
     table.initializer = o.initializer;
     table.a = o.a;
     table.b = o.b;
-    table.filled = o.filled ? 1 : 0;
     table.seed = o.seed;
-    if (!o.update.empty()) table.update = o.update.c_str();
-    table.state = o.state;
+    table.filled = o.filled ? 1 : 0;
     table.max_age = o.max_age;
     table.cache = o.cache;
-    table.compensation = o.compensation;
+    const hvd_ps_optimizer optimizer = o.optimizer.to_c();
+    table.optimizer = &optimizer;
     std::int32_t number = 0;
     detail::check(hvd_ps_open(ps_.get(), &table, &number));
     return {ps_.get(), number, o.width};

@@ -95,8 +95,9 @@ class Caller {
     hvd_ps_table table = HVD_PS_TABLE_INIT;
     table.name = "bench";
     table.width = static_cast<std::int32_t>(options.width);
-    table.rule = HVD_PS_SGD;
-    table.learning_rate = 0.5F;
+    hvd_ps_optimizer optimizer = HVD_PS_OPTIMIZER_INIT;
+    optimizer.learning_rate = 0.5F;
+    table.optimizer = &optimizer;
     check(hvd_ps_open(ps_, &table, &table_));
     if (options.pin) pin_to_cpu(hvd::rank());  // not before: with one CPU it would yield, not spin
     fill_keys();

@@ -69,35 +69,37 @@ hvd_ps* ParameterServers::open_ps() const {
 }
 
 int ParameterServers::open(const std::string& name, const py::kwargs& fields) {
+  hvd_ps_optimizer optimizer = HVD_PS_OPTIMIZER_INIT;
   hvd_ps_table table = HVD_PS_TABLE_INIT;
   table.name = name.c_str();
+  table.optimizer = &optimizer;
   std::string update;
   const std::pair<const char*, std::int32_t*> integers[] = {{"dense", &table.dense},
                                                             {"consistency", &table.consistency},
                                                             {"width", &table.width},
                                                             {"bound", &table.bound},
                                                             {"average", &table.average},
-                                                            {"rule", &table.rule},
-                                                            {"row_wise", &table.row_wise},
-                                                            {"nesterov", &table.nesterov},
+                                                            {"rule", &optimizer.rule},
+                                                            {"row_wise", &optimizer.row_wise},
+                                                            {"nesterov", &optimizer.nesterov},
                                                             {"initializer", &table.initializer},
                                                             {"filled", &table.filled},
-                                                            {"state", &table.state},
+                                                            {"state", &optimizer.state},
                                                             {"max_age", &table.max_age},
                                                             {"cache", &table.cache}};
-  const std::pair<const char*, float*> numbers[] = {{"learning_rate", &table.learning_rate},
-                                                    {"momentum", &table.momentum},
-                                                    {"weight_decay", &table.weight_decay},
-                                                    {"beta1", &table.beta1},
-                                                    {"beta2", &table.beta2},
-                                                    {"epsilon", &table.epsilon},
-                                                    {"accumulator", &table.accumulator},
-                                                    {"beta", &table.beta},
-                                                    {"l1", &table.l1},
-                                                    {"l2", &table.l2},
+  const std::pair<const char*, float*> numbers[] = {{"learning_rate", &optimizer.learning_rate},
+                                                    {"momentum", &optimizer.momentum},
+                                                    {"weight_decay", &optimizer.weight_decay},
+                                                    {"beta1", &optimizer.beta1},
+                                                    {"beta2", &optimizer.beta2},
+                                                    {"epsilon", &optimizer.epsilon},
+                                                    {"accumulator", &optimizer.accumulator},
+                                                    {"beta", &optimizer.beta},
+                                                    {"l1", &optimizer.l1},
+                                                    {"l2", &optimizer.l2},
                                                     {"a", &table.a},
                                                     {"b", &table.b},
-                                                    {"compensation", &table.compensation}};
+                                                    {"compensation", &optimizer.compensation}};
   for (const auto& [key, value] : fields) {
     const auto field = key.cast<std::string>();
     const auto is_field = [&](const auto& one) { return field == one.first; };
@@ -111,7 +113,7 @@ int ParameterServers::open(const std::string& name, const py::kwargs& fields) {
       table.seed = value.cast<std::uint64_t>();
     } else if (field == "update") {
       update = value.cast<std::string>();
-      table.update = update.c_str();
+      optimizer.update = update.c_str();
     } else {
       throw py::type_error("a table has no field " + field);
     }

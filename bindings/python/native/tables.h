@@ -23,7 +23,7 @@ class ParameterServers : public std::enable_shared_from_this<ParameterServers> {
   ParameterServers(const ParameterServers&) = delete;
   ParameterServers& operator=(const ParameterServers&) = delete;
 
-  // Takes the fields of hvd_ps_table by name.
+  // Takes the fields of hvd_ps_table and hvd_ps_optimizer by name.
   int open(const std::string& name, const pybind11::kwargs& fields);
 
   std::pair<std::uint64_t, std::uint64_t> cache_counts(int table) const;

@@ -27,7 +27,7 @@ TEST_CASE("tables of all ranks") {
   const hvd::Session session;
   hvd::ps::Servers servers;
   const auto size = static_cast<float>(hvd::size());
-  const hvd::ps::Table table = servers.open({.name = "sums", .width = 2, .rule = HVD_PS_ADD});
+  const hvd::ps::Table table = servers.open({.name = "sums", .width = 2, .optimizer = {.rule = HVD_PS_ADD}});
   const std::vector<std::uint64_t> keys = {5, 6, 1u << 20};
   const std::vector<float> ones(6, 1.0f);
   std::vector<float> rows(6);
@@ -52,7 +52,7 @@ TEST_CASE("tables of all ranks") {
                                              .rows = 3,
                                              .width = 4,
                                              .average = true,
-                                             .learning_rate = 0.5f,
+                                             .optimizer = {.learning_rate = 0.5f},
                                              .filled = true});
   std::vector<float> values(10);
   std::iota(values.begin(), values.end(), 0.0f);
@@ -65,7 +65,7 @@ TEST_CASE("tables of all ranks") {
   CHECK(servers.stats().find("0 dense updates 1") != std::string::npos);
 
   const hvd::ps::Table own =
-      servers.open({.name = "own", .rule = HVD_PS_CUSTOM, .update = "times", .state = 1, .cache = 1});
+      servers.open({.name = "own", .optimizer = {.rule = HVD_PS_CUSTOM, .update = "times", .state = 1}, .cache = 1});
   const std::vector<std::uint64_t> mine = {static_cast<std::uint64_t>(hvd::rank())};
   const std::vector<float> two(1, 2.0f), negative(1, -1.0f);
   std::vector<float> row(1);
