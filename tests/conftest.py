@@ -51,6 +51,38 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+FRAMEWORKS = re.compile(
+    r"^(?:import|from) (?:(?:hvd|horovod)\.)?(?:torch|tensorflow|keras|jax|mxnet)\b", re.MULTILINE
+)  # at the top of a file
+# Have tests on ranks that import one, though the files do not.
+IMPORT_LATER = (
+    "test_other_arrays.py",
+    "test_supported.py",
+    "test_tensorflow_examples.py",
+    "test_tensorflow_parameter_servers.py",
+    "test_tensorflow_strategies.py",
+)
+FIRST_DEFINITION = re.compile(r"^(?:def|class|@|\w+ = )", re.MULTILINE)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--files",
+        choices=["all", "with-frameworks", "without-frameworks"],
+        default="all",
+        help="collect only test files that import a framework, which takes 20 s in each process, or only the others",
+    )
+
+
+def pytest_ignore_collect(collection_path, config):
+    files = config.getoption("--files")
+    if files == "all" or collection_path.suffix != ".py":
+        return None
+    top = FIRST_DEFINITION.split(collection_path.read_text(), maxsplit=1)[0]
+    imports_framework = FRAMEWORKS.search(top) is not None or collection_path.name in IMPORT_LATER
+    return None if imports_framework == (files == "with-frameworks") else True
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Where pytest-xdist runs tests side by side, those that share a fixture of their module share a worker as well."""

@@ -13,41 +13,31 @@ import torch
 from launching import ROOT, hvdrun
 
 DIGITS = ROOT / "examples" / "torch" / "digits.py"
-# A third of its training: whether it learns all is shown by README.md's command and with four ranks.
-SHORTENED = f"""
-import sys
-sys.path.insert(0, {str(DIGITS.parent)!r})
-import digits
-digits.EPOCHS = 12
-sys.exit(digits.main())
-"""
+# The default run trains it by the README's command (tests/packaging/test_readme.py).
+pytestmark = pytest.mark.long
 
 
-def run_digits(ranks: int, cwd: Path, *program: str) -> subprocess.CompletedProcess[str]:
-    command = [hvdrun(), "-np", str(ranks), sys.executable, *program]
+def run_digits(ranks: int, cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [hvdrun(), "-np", str(ranks), sys.executable, str(DIGITS), *arguments]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=720)
 
 
-@pytest.mark.parametrize(
-    "ranks, program, least_accuracy",
-    [(2, ["-c", SHORTENED], 0.9), pytest.param(4, [str(DIGITS)], 0.96, marks=pytest.mark.long)],
-)
-def test_ranks_learn_and_agree_with_one_process(tmp_path, ranks, program, least_accuracy):
-    done = run_digits(ranks, tmp_path, *program, "--json", "--reference")
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_learn_and_agree_with_one_process(tmp_path, ranks):
+    done = run_digits(ranks, tmp_path, "--json", "--reference")
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert set(result) == {"accuracy", "images_per_second", "ranks", "identical"}
-    assert result["accuracy"] >= least_accuracy and result["ranks"] == ranks and result["identical"] is True
+    assert result["accuracy"] >= 0.96 and result["ranks"] == ranks and result["identical"] is True
     assert result["images_per_second"] > 0
     assert "agrees with one process" in done.stderr
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
     assert set(torch.load(tmp_path / "digits.pt")) == {"model", "optimizer"}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_report_for_people(tmp_path, ranks):
-    done = run_digits(ranks, tmp_path, str(DIGITS), "--checkpoint", "elsewhere.pt")
+    done = run_digits(ranks, tmp_path, "--checkpoint", "elsewhere.pt")
     assert done.returncode == 0, done.stderr
     assert "test accuracy 9" in done.stdout and f"on {ranks} ranks" in done.stdout
     assert (tmp_path / "elsewhere.pt").exists() and not (tmp_path / "digits.pt").exists()

@@ -51,41 +51,6 @@ def test_what_makes_no_sense():
     assert hvd.allreduce(np.ones(1), op=hvd.Sum).item() == 2
 
 
-@pytest.mark.ranks(2)
-def test_an_optimizer_on_a_set():
-    import torch
-
-    import hvd.torch as hvd
-
-    process_set = hvd.add_process_set([0])
-    model = torch.nn.Linear(2, 1, bias=False)
-    with torch.no_grad():
-        model.weight.fill_(float(hvd.rank()))
-    if process_set.included():
-        optimizer = hvd.DistributedOptimizer(
-            torch.optim.SGD(model.parameters(), lr=1.0),
-            named_parameters=model.named_parameters(),
-            process_set=process_set,
-        )
-        for _ in range(20):
-            optimizer.zero_grad()
-            model(torch.ones(1, 2)).sum().backward()
-            optimizer.step()
-        assert model.weight.tolist() == [[-20.0, -20.0]]
-    assert hvd.remove_process_set(process_set)
-
-    # Ranks that are not in the set have made an optimizer less.
-    shared = torch.nn.Linear(1, 1, bias=False)
-    hvd.broadcast_parameters(shared.state_dict(), root_rank=0)
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(shared.parameters(), lr=1.0), named_parameters=shared.named_parameters()
-    )
-    before = shared.weight.item()
-    shared(torch.ones(1, 1) + hvd.rank()).sum().backward()
-    optimizer.step()
-    assert shared.weight.item() == pytest.approx(before - 1.5)
-
-
 def test_sets_that_are_given_to_init():
     job = run_job(4, [str(PROGRAMS / "static_sets.py")])
     assert job.returncode == 0, job.output

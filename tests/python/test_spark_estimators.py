@@ -17,7 +17,6 @@ os.environ["PYSPARK_PYTHON"] = sys.executable  # of the executors' processes
 
 import pyarrow.parquet
 import pyspark
-import torch
 from pyspark.ml import Pipeline, PipelineModel
 from pyspark.ml.feature import VectorAssembler
 from pyspark.sql import SparkSession
@@ -83,6 +82,8 @@ def error(predictions) -> float:
 
 
 def torch_estimator(store, **params):
+    import torch
+
     from horovod.spark.torch import TorchEstimator
 
     torch.manual_seed(0)
@@ -106,6 +107,8 @@ def torch_estimator(store, **params):
 
 
 def test_torch(frame, assembler, tmp_path) -> None:
+    import torch
+
     store = Store.create(str(tmp_path))
     metrics = [torch.nn.functional.l1_loss]
     estimator = torch_estimator(store, validation="held", epochs=4, run_id="one", metrics=metrics)
@@ -212,6 +215,7 @@ def test_a_generator_that_a_framework_still_reads_is_closed_after_that() -> None
 
 def test_tf_keras(tmp_path) -> None:
     import tf_keras
+    import torch
 
     from horovod.tensorflow.keras.callbacks import BestModelCheckpoint
     from hvd.spark.keras import KerasEstimator, from_bytes
@@ -269,6 +273,8 @@ class Shards(DataModule):
         return self._batches(1)
 
     def _batches(self, kind: int):
+        import torch
+
         table = pyarrow.parquet.read_table(self._folders[kind].removeprefix("file://"))
         rows = {name: torch.tensor(values)[self.cur_shard :: 2].float() for name, values in table.to_pydict().items()}
         places = torch.arange(self._steps[kind] * self.train_batch_size).reshape(self._steps[kind], -1)
@@ -280,6 +286,8 @@ class Rows(DataModule):
     """One batch with all rows, as tensors; for validation as a pair."""
 
     def train_data(self):
+        import torch
+
         table = pyarrow.parquet.read_table(self.train_dir.removeprefix("file://"))
         return [{name: torch.tensor(values).float() for name, values in table.to_pydict().items()}]
 
@@ -361,6 +369,7 @@ def test_setters_have_the_names_that_horovod_gave_them() -> None:
 @pytest.mark.long
 def test_lightning(frame, assembler, tmp_path) -> None:
     import lightning
+    import torch
 
     from horovod.spark.lightning import TorchEstimator
 

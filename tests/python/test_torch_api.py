@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import json
 
@@ -230,3 +231,10 @@ def test_exceptions_are_those_that_scripts_catch():
     assert hvd.torch.HorovodInternalError is exceptions.HorovodInternalError
     assert issubclass(exceptions.HorovodInternalError, RuntimeError)
     assert exceptions.HostsUpdatedInterrupt(True).skip_sync is True
+
+
+@pytest.mark.ranks(2)
+def test_the_strategy_needs_lightning(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match="pip install lightning"):
+        importlib.import_module("hvd.lightning")

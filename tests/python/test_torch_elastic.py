@@ -26,6 +26,7 @@ def test_ddp_is_wrapped_anew_in_each_epoch():
     assert done.stdout.count(" has finished 40 steps with 2 ranks\n") == 2, done.stdout
 
 
+@pytest.mark.long
 def test_fsdp2_divides_the_model_anew_in_each_epoch(tmp_path):
     options = ("-np", 3, "--min-np", 2, "--cooldown-range", "0,0")
     done = run("hvdrun", *options, sys.executable, PROGRAMS / "elastic_fsdp2.py", tmp_path)

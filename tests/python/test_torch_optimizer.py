@@ -406,3 +406,34 @@ def test_wrapping_twice():
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(make_model().parameters(), lr=0.1))
     with pytest.raises(ValueError, match="already"):
         hvd.DistributedOptimizer(optimizer)
+
+
+@pytest.mark.ranks(2)
+def test_on_a_process_set():
+    process_set = hvd.add_process_set([0])
+    model = torch.nn.Linear(2, 1, bias=False)
+    with torch.no_grad():
+        model.weight.fill_(float(hvd.rank()))
+    if process_set.included():
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=1.0),
+            named_parameters=model.named_parameters(),
+            process_set=process_set,
+        )
+        for _ in range(20):
+            optimizer.zero_grad()
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+        assert model.weight.tolist() == [[-20.0, -20.0]]
+    assert hvd.remove_process_set(process_set)
+
+    # Ranks that are not in the set have made an optimizer less.
+    shared = torch.nn.Linear(1, 1, bias=False)
+    hvd.broadcast_parameters(shared.state_dict(), root_rank=0)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(shared.parameters(), lr=1.0), named_parameters=shared.named_parameters()
+    )
+    before = shared.weight.item()
+    shared(torch.ones(1, 1) + hvd.rank()).sum().backward()
+    optimizer.step()
+    assert shared.weight.item() == pytest.approx(before - 1.5)

@@ -3,7 +3,6 @@ ranks."""
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 
 import pytest
@@ -37,10 +36,3 @@ def test_two_ranks_train_as_over_gloo(tool, launcher, tmp_path):
     for rank in range(2):
         for name in compared:
             assert f"rank {rank} of 2: {name} as over gloo" in job.output, job.output
-
-
-@pytest.mark.ranks(2)
-def test_the_strategy_needs_lightning(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModuleNotFoundError, match="pip install lightning"):
-        importlib.import_module("hvd.lightning")

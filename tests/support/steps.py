@@ -1,6 +1,6 @@
 """Runs the steps of tests/run.sh: those that keep all CPUs busy one after another, and beside them those that wait.
 
-A step is a command with a name. It starts when the steps that it needs have succeeded; at most two run at once, and
+A step is a command with a name. It starts when the steps that it needs have succeeded; at most three run at once, and
 only one of them may be one that keeps all CPUs busy; what measures runs alone. What each wrote stays in
 RESULTS/NAME.log, how it ended and what it took in RESULTS/steps.json, for summary.py. A step that fails does not stop
 those that do not need it. One that takes longer than its limit is aborted, and Python programs write down where they
@@ -21,6 +21,7 @@ from pathlib import Path
 
 from summary import minutes
 
+MOST_AT_ONCE = 3
 TICK_S = 15
 STEP_LIMIT_S = 65 * 60
 ABORT_S = 5  # for what an aborted step writes
@@ -61,7 +62,7 @@ def next_steps(waiting: list[Step], running: list[Step], succeeded: set[str]) ->
         beside = [*running, *started]
         ready = set(step.needs) <= succeeded
         disturbed = step.alone or any(other.alone or (step.busy and other.busy) for other in beside)
-        if ready and len(beside) < 2 and not (beside and disturbed):
+        if ready and len(beside) < MOST_AT_ONCE and not (beside and disturbed):
             started.append(step)
     return started
 

@@ -19,7 +19,7 @@ def step(name, kind="check", needs=(), busy=False, command=("true",)):
 BUILD = step("build", "build", busy=True)
 TESTS = step("tests", "tests", needs=["build"])
 LINT = step("lint", busy=True)
-LIBRARY, EXAMPLE = step("library"), step("example")
+LIBRARY, EXAMPLE, FUZZER = step("library"), step("example"), step("fuzzer")
 BENCHMARK = Step("bench", "check", "a benchmark", ["true"], alone=True)
 
 
@@ -27,10 +27,11 @@ BENCHMARK = Step("bench", "check", "a benchmark", ["true"], alone=True)
     "waiting, running, succeeded, started",
     [
         ([BUILD, TESTS, LINT], [], set(), [BUILD]),
-        ([BUILD, TESTS, LINT, LIBRARY, EXAMPLE], [], set(), [BUILD, LIBRARY]),
+        ([BUILD, TESTS, LINT, LIBRARY, EXAMPLE, FUZZER], [], set(), [BUILD, LIBRARY, EXAMPLE]),
         ([TESTS, LINT], [], {"build"}, [TESTS, LINT]),
         ([LINT], [BUILD], set(), []),
-        ([EXAMPLE], [BUILD, LIBRARY], set(), []),
+        ([EXAMPLE, FUZZER], [BUILD, LIBRARY], set(), [EXAMPLE]),
+        ([FUZZER], [BUILD, LIBRARY, EXAMPLE], set(), []),
         ([TESTS], [], set(), []),
         ([BENCHMARK, LIBRARY], [], set(), [BENCHMARK]),
         ([BENCHMARK, LIBRARY], [LINT], set(), [LIBRARY]),

@@ -55,10 +55,18 @@ def unit_tests(
 
 
 def python_tests(
-    name: str, title: str, marker: str, workers: int, only: str | None = None, needs: tuple[str, ...] = (), **options
+    name: str,
+    title: str,
+    marker: str,
+    workers: int,
+    files: str = "all",
+    only: str | None = None,
+    needs: tuple[str, ...] = (),
+    **options,
 ) -> Step:
+    """`workers`: processes that run tests side by side, each of which collects all tests; 0: one, by itself."""
     parallel = ["-n", str(workers), "--dist", "loadgroup"]
-    command = [*PYTEST, *parallel, "-m", marker, *(["-k", only] if only else []), "tests"]
+    command = [*PYTEST, *parallel, "--files", files, "-m", marker, *(["-k", only] if only else []), "tests"]
     return Step(name, "tests", title, command, ["build-release", *needs], **options)
 
 
@@ -93,7 +101,7 @@ def quick_steps() -> list[Step]:
     return [
         build("release", "building (release)"),
         unit_tests("release", "C++ unit tests", only="^(core|ops|launcher|cpp|simulation|bindings_c)"),
-        python_tests("python", "Python tests without a framework", "quick and not long", CPUS),
+        python_tests("python", "Python tests without a framework", "quick and not long", CPUS, "without-frameworks"),
         check("lint", "lint of changed files", [".ci/check", "--changed"], ["build-release"]),
     ]
 
@@ -101,7 +109,8 @@ def quick_steps() -> list[Step]:
 def default_steps(fuzzing_s: int = 5) -> list[Step]:
     return [
         build("release", "building (release)"),
-        python_tests("python", "Python tests", "not long", CPUS + 2),
+        python_tests("python-frameworks", "Python tests that import frameworks", "not long", 0, "with-frameworks"),
+        python_tests("python", "Python tests", "not long", CPUS + 1, "without-frameworks"),
         build("asan", "building (AddressSanitizer, UndefinedBehaviorSanitizer, fuzzers)"),
         build("tsan", "building (ThreadSanitizer)"),
         check("lint", "formatting, lint, directions of includes", [".ci/check"], ["build-release"], busy=True),
