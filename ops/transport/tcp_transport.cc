@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -480,12 +481,19 @@ class TcpTransport final : public Transport {
     }
   }
 
-  // A connection that is closed with unread bytes is reset, and what was sent last is lost.
+  // A connection that is closed with unread bytes is reset, and what was sent last is lost. Only what has arrived by now
+  // is read: whoever is still sending a message is to learn that nobody takes it.
   void discard_notices() {
     std::array<std::byte, 64 * sizeof(DataFrameHeader)> bytes;
     for (const auto& [rank, peer] : peers_) {
       for (const auto& connection : peer->connections) {
-        while (recv(connection->socket.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT) == std::ssize(bytes)) {
+        int left = 0;
+        if (ioctl(connection->socket.fd(), FIONREAD, &left) != 0) continue;
+        while (left > 0) {
+          const auto size = std::min(bytes.size(), static_cast<std::size_t>(left));
+          const auto received = recv(connection->socket.fd(), bytes.data(), size, MSG_DONTWAIT);
+          if (received <= 0) break;
+          left -= static_cast<int>(received);
         }
       }
     }
