@@ -36,7 +36,7 @@ void give_up_waiting(ElasticJob& job, TimePoint now) {
     return process.place == Place::member || (job.is_first() && process.place == Place::starting);
   };
   for (const int process : job.roster.expel(is_late)) job.actions.emplace_back(ExpelProcess{process});
-  if (job.can_begin()) return job.begin();
+  if (job.can_begin()) return job.begin(now);
   const auto waited = static_cast<long>(seconds(job.options.elastic_timeout));
   job.end(std::to_string(job.candidates().size()) + " processes have come within " + std::to_string(waited) +
           " s (--elastic-timeout), of at least " + std::to_string(job.options.min_np));
@@ -108,8 +108,7 @@ void begin_if_complete(ElasticJob& job, TimePoint now) {
   if (job.may_not_change() && roster.count_at(Place::failing) > 0) return;  // the job ends, and they are to say why
   if (!job.is_first()) leave_out_unreachable_host(job, now);
   if (job.over()) return;
-  job.partition.epoch_begins(now);
-  job.begin();
+  job.begin(now);
 }
 
 void announce_if_needed(ElasticJob& job, TimePoint now) {
@@ -317,7 +316,7 @@ bool ElasticJob::newcomers_wait() const {
 
 // ---- What changes
 
-void ElasticJob::begin() {
+void ElasticJob::begin(TimePoint now) {
   if (may_not_change()) {
     return end("the job was reset " + std::to_string(*options.reset_limit) + " times (--reset-limit)");
   }
@@ -325,6 +324,7 @@ void ElasticJob::begin() {
   announced = false;
   epoch_failure.clear();
   first_tries = 0;
+  partition.epoch_begins(now);
   roster.begin_epoch(candidates());
   actions.emplace_back(BeginEpoch{.epoch = roster.epoch(), .processes = roster.members()});
 }

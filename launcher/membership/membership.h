@@ -109,7 +109,7 @@ struct EndJob {
 using MembershipAction = std::variant<StartProcess, BeginEpoch, AnnounceChange, BreakEpoch, ExpelProcess, LeaveOutHost,
                                       DismissProcess, EndJob>;
 
-// The state of an elastic job: its processes and hosts, its phase, and what has failed. Only Membership uses it.
+// The state of an elastic job: its processes and hosts, its phase, and what has failed. Changed in membership.cc alone.
 struct ElasticJob {
   enum class Phase { gathering, running, over };
 
@@ -148,7 +148,7 @@ struct ElasticJob {
   bool can_begin() const;
 
   // Begins the next epoch, or ends the job if it may not have another one.
-  void begin();
+  void begin(TimePoint now);
   // The running epoch is over; its processes are expected to arrive.
   void gather(const std::string& cause, TimePoint now);
   void end(const std::string& failure, bool early = false);

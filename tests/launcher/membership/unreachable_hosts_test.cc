@@ -103,6 +103,19 @@ TEST_CASE("membership: no host is left out while epochs get further, or fail for
   CHECK(!job.take<LeaveOutHost>());
 }
 
+TEST_CASE("membership: failed epochs are counted from the begin of one that did not wait for all, too") {
+  ThreeHosts job(2);
+  job.membership.process_ended(5, ProcessEnd::failed, "killed", job.now);
+  job.arrive({0, 1, 2, 3});
+  job.membership.time_passed(job.now += 600s);  // process 4 has not arrived
+  REQUIRE(job.membership.epoch() == 2);
+  job.membership.process_cannot_reach(0, 2);
+  job.arrive({0, 1, 2, 3});
+  CHECK(!job.take<LeaveOutHost>());
+  job.arrive({0, 1, 2, 3});
+  CHECK(job.take<LeaveOutHost>() == LeaveOutHost{.host = "b", .other = "a"});
+}
+
 TEST_CASE("membership: a host that is needed is not left out, but the other one; if both are, the job ends") {
   Membership membership({.num_proc = 4, .min_np = 3, .max_np = 4}, TimePoint());
   const bool are_both_needed = GENERATE(false, true);
