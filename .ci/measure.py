@@ -2,9 +2,9 @@
 """How large the product's C++ is: files, lines, and classes with many members.
 
 Prints the numbers of files and of lines, the median file, how many headers have a single includer outside their folder,
-and the classes with more than 25 member functions or more than 20 fields; fails if there is one. Reads the sources as clang-format leaves
-them, without a compiler: members of nested classes count for these, those of unnamed ones for the class around them,
-macros for nothing.
+and the classes with more than 25 member functions or more than 20 fields; exits with 1 if there is any. Reads the
+sources as clang-format leaves them, without a compiler: members of nested classes count for these, those of unnamed
+ones for the class around them, macros for nothing.
 """
 
 from __future__ import annotations

@@ -72,11 +72,11 @@ typedef struct hvd_ps_table {
   int32_t width;                     /* float32 values in a row, at most 65536 */
   int32_t bound;                     /* bounded: in clocks */
   int32_t average;                   /* synchronous: 1: divide the sums by the number of workers */
-  int32_t initializer;               /* hvd_ps_initializer: of rows that nobody has pushed to */
   const hvd_ps_optimizer* optimizer; /* NULL: HVD_PS_OPTIMIZER_INIT */
-  float a, b;
-  uint64_t seed;   /* initial values are a function of seed, key and column */
+  int32_t initializer;               /* hvd_ps_initializer: of rows that nobody has pushed to */
+  float a, b;                        /* of the initializer */
   int32_t filled;  /* dense: 1: pulls and pushes wait until hvd_ps_fill() has given the first values */
+  uint64_t seed;   /* initial values are a function of seed, key and column */
   int32_t max_age; /* sparse: rows that nobody has used for so many clocks of the slowest worker go; 0: none do */
   int32_t cache;   /* of this worker alone, sparse, not synchronous: a pull may return rows that an earlier one has
                       brought, at most so many clocks of this worker ago, with its own pushes; 0: none */
@@ -84,7 +84,7 @@ typedef struct hvd_ps_table {
 
 #define HVD_PS_TABLE_INIT                                                                                              \
   {                                                                                                                    \
-    sizeof(struct hvd_ps_table), NULL, 0, HVD_PS_ASYNCHRONOUS, 0, 1, 0, 0, HVD_PS_CONSTANT, NULL, 0.0f, 0.0f, 0, 0, 0, \
+    sizeof(struct hvd_ps_table), NULL, 0, HVD_PS_ASYNCHRONOUS, 0, 1, 0, 0, NULL, HVD_PS_CONSTANT, 0.0f, 0.0f, 0, 0, 0, \
         0                                                                                                              \
   }
 

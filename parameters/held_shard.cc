@@ -38,16 +38,17 @@ void HeldShard::replicate_to(int server) {
       std::make_unique<Replication>(replicated_.shard(), options_.server, server, options_.lease, store_, key_, log_));
 }
 
-bool HeldShard::progress() {
+std::optional<int> HeldShard::progress() {
   Replication* const replication = replicated_.replication();
-  if (!is_primary() || replication == nullptr) return false;
+  if (!is_primary() || replication == nullptr) return std::nullopt;
   try {
     const bool is_new = replication->progress(generation_);
     if (replication->is_in_step()) opens_.reset();
     if (destination_ && replicated_.is_replicating() && replicated_.is_replicated(replicated_.position())) {
       finish_move();
+      return std::nullopt;
     }
-    return is_new;
+    return is_new ? std::optional(replication->fd()) : std::nullopt;
   } catch (const PeerLost& error) {
     if (destination_) {
       give_up_move(error);
@@ -56,7 +57,7 @@ bool HeldShard::progress() {
     } else {
       go_on_alone(error);
     }
-    return false;
+    return std::nullopt;
   }
 }
 

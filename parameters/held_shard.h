@@ -1,6 +1,6 @@
 // A shard that a server has: as its primary, which answers the workers and passes on what it applies, or as its
-// replica, which goes on if the primary is lost. HeldShard decides which of the two it is; ReplicatedShard has the
-// rows. One thread.
+// replica, which goes on if the primary is lost. HeldShard decides which of the two it is, ReplicatedShard has the
+// rows, and HeldShards are all shards of a server. One thread.
 #pragma once
 
 #include <cstddef>
@@ -50,9 +50,9 @@ class HeldShard {
   void begin_with_replica();
   bool is_open() const { return !opens_; }
 
-  // Sends what the replica lacks. Returns whether there is a new connection, whose descriptor must be watched. May find
-  // out that the other server goes on with the shard, or end a move: it is not the primary then.
-  bool progress();
+  // Sends what the replica lacks. Returns the descriptor of a new connection, which must be watched; empty: there is
+  // none. May find out that the other server goes on with the shard, or end a move: it is not the primary then.
+  std::optional<int> progress();
   void check_time(TimePoint now);
   Deadline next_deadline() const;
 
@@ -97,8 +97,8 @@ class HeldShard {
   std::optional<int> destination_{};  // of the move in progress
 };
 
-// The shards that a server has, by number, and the workers that they have lost: those whose connections have broken,
-// and that are forgotten if they do not come back within the lease. One thread.
+// The shards that a server has, by number, and the workers whose connections have broken, which are forgotten if they
+// do not come back within the lease. One thread.
 class HeldShards {
  public:
   // The references outlive this.
@@ -114,7 +114,8 @@ class HeldShards {
     return found == all_.end() ? nullptr : &found->second;
   }
 
-  // At the server's start, which is not the first one if the server is started again. Throws PeerLost.
+  // Creates the shards with which the server begins; one that is started again restores them from its last snapshot.
+  // Throws PeerLost.
   void hold_own(bool is_first_start);
   // Replaces what there is of a shard by one to be filled. Throws InvalidArgument, Aborted.
   void begin_replica(std::uint32_t number);
@@ -132,7 +133,7 @@ class HeldShards {
   Deadline next_deadline() const;
 
   void lose_worker(int shard, int worker, TimePoint since) { lost_.push_back({shard, worker, since}); }
-  // It has come, or come back in time.
+  // The worker is connected: it does not count as lost any more.
   void greet_worker(int shard, int worker) {
     std::erase_if(lost_, [&](const Lost& lost) { return lost.worker == worker && lost.shard == shard; });
   }

@@ -1,5 +1,6 @@
-// A shard's replica on another server, as its primary keeps it: it sends the state, and passes on every request that it
-// has applied, in their order. Once the replica is in step, an answer waits until the replica has what it answers.
+// Replication keeps a shard's replica on another server: it sends the state, and passes on every request that the
+// primary has applied, in their order. Once the replica is in step, an answer waits until the replica has what it
+// answers. ReplicatedShard is the shard together with that, at the primary and at the replica.
 //
 // Both servers may take themselves for the one that is left. Each of them asks the job's store before it answers alone
 // (ShardGeneration): whoever is first goes on, and the other one's rows are void.

@@ -4,18 +4,17 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <optional>
-#include <utility>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/net/byte_codec.h"
 #include "parameters/held_shard.h"
-#include "parameters/message.h"
-#include "parameters/pipe.h"
 #include "parameters/server_connection.h"
 #include "parameters/shard_moves.h"
+#include "parameters/shard_service.h"
 #include "parameters/snapshot_writer.h"
 
 namespace hvd {
@@ -25,8 +24,7 @@ namespace {
 constexpr Duration kFinishTime = std::chrono::seconds(2);  // for the last answers
 constexpr Duration kStoreInterval = std::chrono::seconds(1);
 constexpr Duration kMetricsInterval = std::chrono::milliseconds(100);
-constexpr int kRequestsPerTurn = 64;  // of one connection, before the others have theirs
-constexpr int kTurnsPerPoll = 64;     // while busy: sockets are looked at once in so many turns
+constexpr int kTurnsPerPoll = 64;  // while busy: sockets are looked at once in so many turns
 
 void write_metrics(const HeldShard& held, const ServerConnections& connections, ShardMetrics& metrics) {
   std::uint64_t queue = 0, waiting = 0;
@@ -54,12 +52,6 @@ void write_metrics(const HeldShards& shards, const ServerConnections& connection
   while (count < kMaxShards) metrics.shards[count++].number.set(0);
 }
 
-// When a connection whose request in front still waits is to be warned of.
-Deadline stall_deadline(const ServerConnection& client, Duration stall_warning) {
-  const bool is_to_tell = client.waits_since && !client.stall_told && stall_warning > Duration::zero();
-  return is_to_tell ? *client.waits_since + stall_warning : Deadline::max();
-}
-
 void tell_stall(ServerConnection& client, HeldShards& shards, const Log& log) {
   client.stall_told = true;
   const std::string who = "stalled: worker " + std::to_string(client.worker) + " waits for ";
@@ -70,172 +62,6 @@ void tell_stall(ServerConnection& client, HeldShards& shards, const Log& log) {
   log.warning("stalled: worker " + std::to_string(slowest) + " keeps worker " + std::to_string(client.worker) +
               " waiting, which is ahead by as many clocks as its table allows");
 }
-
-std::string folder_in(std::span<const std::byte> payload) {
-  std::string folder(reinterpret_cast<const char*>(payload.data()), payload.size());
-  if (folder.empty() || folder.find('\0') != std::string::npos) throw InvalidArgument("a snapshot needs a folder");
-  return folder;
-}
-
-// Answers requests: those of workers, and those of the primary of a shard whose replica is here.
-class ShardService {
- public:
-  // The references outlive this.
-  ShardService(const ServerOptions& options, HeldShards& shards, ServerConnections& connections,
-               SnapshotWriter& snapshots)
-      : options_(options), shards_(shards), connections_(connections), snapshots_(snapshots) {}
-
-  // Answers what the connection has sent; false if there was nothing to answer.
-  bool serve(ServerConnection& client) {
-    int answered = 0;
-    for (; answered < kRequestsPerTurn; ++answered) {
-      const std::span<const std::byte> input = client.pipe->input();
-      client.unread = input.size();
-      if (input.size() < kPsHeaderBytes) break;
-      const PsRequest request = parse_request(input.first<kPsHeaderBytes>());
-      const std::size_t frame = ps_frame_bytes(request.bytes);
-      if (input.size() < frame) break;
-      if (!answer(client, request, input.subspan(kPsHeaderBytes, request.bytes))) break;
-      client.waits_since.reset();
-      client.pipe->consume(frame);
-    }
-    client.pipe->flush();
-    return answered > 0;
-  }
-
- private:
-  // False: not yet.
-  bool answer(ServerConnection& client, const PsRequest& request, std::span<const std::byte> payload) {
-    try {
-      if (client.is_primary || request.op == PsOp::follow) return take_from_primary(client, request, payload);
-      if (is_between_servers(request.op)) throw Internal("a worker sends what only servers send");
-      return answer_worker(client, request, payload);
-    } catch (const InvalidArgument& error) {
-      return refuse(client, request, error);
-    } catch (const Error& error) {
-      if (error.code() == StatusCode::internal) throw;  // it does not speak the protocol
-      return client.answer_error(request, error);
-    } catch (const std::bad_alloc&) {
-      return client.answer_error(request, Internal("the server is out of memory"));
-    }
-  }
-
-  bool answer_worker(ServerConnection& client, const PsRequest& request, std::span<const std::byte> payload) {
-    HeldShard* const held = shards_.find(static_cast<int>(request.shard));
-    if (held == nullptr || !answers_for(*held)) {
-      throw Unsupported("server " + std::to_string(options_.server) + " does not answer for shard " +
-                        std::to_string(request.shard));
-    }
-    ReplicatedShard& replicated = held->replicated();
-    const Shard& shard = held->shard();
-    if (!held->is_open()) return client.wait_for("a second server, which is to keep the copy of its shard");
-    if (request.op == PsOp::snapshot) return answer_snapshot(client, shard, request, payload);
-    if (request.op == PsOp::stats) return client.answer_text(request, StatusCode::ok, replicated.stats());
-    if (!shard.is_ready(request)) {
-      return client.wait_for(shard.has_values(request) ? "" : "rank 0's first values of a table");
-    }
-    const std::size_t bytes = shard.answer_bytes(request);
-    std::byte* const to = client.room_for(bytes);
-    if (to == nullptr) return false;
-    std::optional<PsAnswer> result;
-    try {
-      result = request.op == PsOp::restore ? held->restore(request, folder_in(payload))
-                                           : replicated.apply(request, payload, {to + kPsHeaderBytes, bytes});
-    } catch (...) {
-      client.pipe->commit(0);
-      throw;
-    }
-    if (!result) {
-      client.pipe->commit(0);
-      return false;
-    }
-    std::memcpy(to, &*result, sizeof *result);
-    const std::uint64_t begin = client.pipe->committed();
-    client.pipe->commit(ps_frame_bytes(bytes));
-    replicated.add_load(ps_frame_bytes(request.bytes) + ps_frame_bytes(bytes));
-    if (changes_shard(request.op)) client.hold_until_replicated(replicated, begin);
-    note(client, request);
-    return true;
-  }
-
-  // Whether this server answers for the shard: it does, or it has the replica and the primary is lost.
-  bool answers_for(HeldShard& held) {
-    if (held.role() != Role::replica || connections_.has_primary_of(held.number())) return held.is_primary();
-    return shards_.take_over(held);
-  }
-
-  // Answered when the file is complete. A second request waits until then.
-  bool answer_snapshot(ServerConnection& client, const Shard& shard, const PsRequest& request,
-                       std::span<const std::byte> payload) {
-    if (!client.is_answering) {
-      if (!snapshots_.is_free()) return client.wait_for("a snapshot");
-      snapshots_.start(shard, folder_in(payload));
-      client.is_answering = true;
-    }
-    if (!snapshots_.is_done()) return client.wait_for("a snapshot");
-    const std::string& failure = snapshots_.failure();
-    if (!(failure.empty() ? client.answer(request) : client.answer_error(request, Internal(failure)))) {
-      return false;
-    }
-    client.is_answering = false;
-    snapshots_.end();
-    return true;
-  }
-
-  // What is numbered is refused once and for all: repeated on another connection, it must not be taken for what was
-  // applied, because later requests were.
-  bool refuse(ServerConnection& client, const PsRequest& request, const InvalidArgument& error) {
-    HeldShard* const held = shards_.find(static_cast<int>(request.shard));
-    if (!is_numbered(request.op) || client.is_primary || held == nullptr || !held->is_primary()) {
-      return client.answer_error(request, error);
-    }
-    ReplicatedShard& replicated = held->replicated();
-    if (!client.has_room_for(std::string_view(error.what()).size()) || !replicated.refuse(request, error.what())) {
-      return false;
-    }
-    const std::uint64_t begin = client.pipe->committed();
-    client.answer_error(request, error);
-    client.hold_until_replicated(replicated, begin);
-    return true;
-  }
-
-  void note(ServerConnection& client, const PsRequest& request) {
-    if (request.op == PsOp::leave) client.has_left = true;
-    if (request.op != PsOp::hello) return;
-    client.worker = static_cast<int>(request.worker);
-    client.shard = static_cast<int>(request.shard);
-    shards_.greet_worker(client.shard, client.worker);
-  }
-
-  // From the primary of a shard whose replica is to be here.
-  bool take_from_primary(ServerConnection& client, const PsRequest& request, std::span<const std::byte> payload) {
-    if (!client.has_room_for(0)) return false;
-    if (request.op == PsOp::follow) {
-      begin_replica(client, request);
-    } else {
-      HeldShard* const held = shards_.find(client.shard);
-      if (held == nullptr) throw Internal("an earlier copy goes on");
-      held->receive(request, payload);
-    }
-    return client.answer(request);
-  }
-
-  void begin_replica(ServerConnection& client, const PsRequest& request) {
-    const int number = static_cast<int>(request.shard);
-    shards_.begin_replica(request.shard);
-    for (ServerConnection& other : connections_.all()) {
-      const bool is_earlier_attempt = &other != &client && other.is_primary && other.shard == number;
-      if (is_earlier_attempt) other.shard = kNoNumber;
-    }
-    client.is_primary = true;
-    client.shard = number;
-  }
-
-  const ServerOptions& options_;
-  HeldShards& shards_;
-  ServerConnections& connections_;
-  SnapshotWriter& snapshots_;
-};
 
 }  // namespace
 
@@ -355,7 +181,7 @@ class ParameterServer::State {
   void replicate() {
     for (auto& [number, held] : shards_) {
       if (!held.is_primary()) continue;
-      if (held.progress()) connections_.watch(held.replicated().replication()->fd());
+      if (const auto fd = held.progress()) connections_.watch(*fd);
       release_answers(held);
     }
     shards_.erase_moved();
@@ -373,7 +199,7 @@ class ParameterServer::State {
 
   void sleep() {
     put_metrics(Clock::now());
-    if (!connections_.begin_sleep()) poll(std::max(Duration::zero(), next_deadline() - Clock::now()));
+    if (connections_.begin_sleep()) poll(std::max(Duration::zero(), next_deadline() - Clock::now()));
     connections_.end_sleep();
   }
 
@@ -381,7 +207,7 @@ class ParameterServer::State {
     Deadline next = std::min(
         {snapshots_.next_deadline(), connections_.next_deadline(), shards_.next_deadline(), moves_.next_check()});
     for (const ServerConnection& client : connections_.all()) {
-      next = std::min(next, stall_deadline(client, options_.stall_warning));
+      next = std::min(next, client.stall_deadline(options_.stall_warning));
     }
     if (are_metrics_old_) next = std::min(next, next_metrics_);
     if (is_deserted()) next = std::min(next, next_store_check_);
@@ -405,7 +231,7 @@ class ParameterServer::State {
     }
     for (ServerConnection& client : connections_.all()) {
       client.pipe->look_for_silence(now);
-      if (now >= stall_deadline(client, options_.stall_warning)) tell_stall(client, shards_, log_);
+      if (now >= client.stall_deadline(options_.stall_warning)) tell_stall(client, shards_, log_);
     }
     if (snapshots_.is_due(now)) write_own_snapshot(now);
     snapshots_.reap();

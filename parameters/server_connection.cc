@@ -179,7 +179,7 @@ void ServerConnections::rest() const { is_oversubscribed() ? static_cast<void>(s
 
 bool ServerConnections::begin_sleep() {
   for (ServerConnection& client : all_) client.pipe->is_to_sleep(true);
-  return std::ranges::any_of(all_, [](ServerConnection& client) {
+  return std::ranges::none_of(all_, [](ServerConnection& client) {
     try {
       return client.pipe->input().size() != client.unread || client.has_got_room();
     } catch (const Error&) {

@@ -50,6 +50,11 @@ class ServerConnection {
 
   // The request in front waits; empty: for slower workers. Returns false.
   bool wait_for(const char* what = "");
+  // When it is to be warned of that the request in front still waits; Deadline::max(): never, or it was.
+  Deadline stall_deadline(Duration stall_warning) const {
+    const bool is_to_tell = waits_since && !stall_told && stall_warning > Duration::zero();
+    return is_to_tell ? *waits_since + stall_warning : Deadline::max();
+  }
 
   // The answer that begins at `begin` is held back until the shard's replica has what it answers, if there is one.
   void hold_until_replicated(const ReplicatedShard& replicated, std::uint64_t begin);
@@ -111,11 +116,13 @@ class ServerConnections {
   // Ends wait(). Any thread, and signal handlers.
   void wake() noexcept;
 
-  // How often to look at the pipes in vain before wait(), and what to do in between: some tens of microseconds where
-  // the server has a core, else a few yields.
+  // Turns without a request before the server sleeps: some tens of microseconds where it has a core, else a few
+  // yields.
   int idle_limit() const { return sharing_ == 0 ? 0 : is_oversubscribed() ? 32 : 1024; }
+  // Between two such turns.
   void rest() const;
-  // Workers announce their requests by events between begin_sleep() and end_sleep(). True: some have come before.
+  // Between begin_sleep() and end_sleep() workers announce their requests by events. False: a request has come before,
+  // and the server must not wait.
   bool begin_sleep();
   void end_sleep() {
     for (ServerConnection& client : all_) client.pipe->is_to_sleep(false);

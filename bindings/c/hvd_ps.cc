@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <thread>
@@ -99,6 +100,10 @@ Enumeration within(std::int32_t number, int last, const char* what) {
   if (number < 0 || number > last) throw_unknown(what, number);
   return static_cast<Enumeration>(number);
 }
+
+// Padding at the end would hide from struct_size whether a caller knows a field that is added there.
+static_assert(offsetof(hvd_ps_optimizer, compensation) + sizeof(float) == sizeof(hvd_ps_optimizer));
+static_assert(offsetof(hvd_ps_table, cache) + sizeof(std::int32_t) == sizeof(hvd_ps_table));
 
 OptimizerSpec to_spec(const hvd_ps_optimizer& o) {
   if (o.state < 0) throw InvalidArgument("state must not be negative");

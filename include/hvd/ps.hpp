@@ -79,8 +79,8 @@ struct TableOptions {
   OptimizerOptions optimizer{};
   hvd_ps_initializer initializer = HVD_PS_CONSTANT;
   float a = 0, b = 0;
-  std::uint64_t seed = 0;
   bool filled = false;
+  std::uint64_t seed = 0;
   std::int32_t max_age = 0;
   std::int32_t cache = 0;
 };
@@ -203,8 +203,8 @@ class Servers {
     table.initializer = o.initializer;
     table.a = o.a;
     table.b = o.b;
-    table.seed = o.seed;
     table.filled = o.filled ? 1 : 0;
+    table.seed = o.seed;
     table.max_age = o.max_age;
     table.cache = o.cache;
     const hvd_ps_optimizer optimizer = o.optimizer.to_c();

@@ -1,5 +1,5 @@
-// What a running job does only if it is elastic: it is a sequence of epochs, goes on without what it has lost, and may
-// end early. Main thread only.
+// Runs what only an elastic job has: Epochs performs the decisions of Membership, EarlyEnd ends the job early, and
+// ElasticRun keeps it running without what it has lost. Main thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -152,7 +152,7 @@ class ElasticRun {
   void use_hosts(const std::vector<HostCount>& hosts);
   void use_all_hosts();
 
-  // Unless the job has ended or ends for a reason that the epochs do not decide on, which stop() says.
+  // False once the job has ended, or stop() has said that it ends for a reason that the epochs do not decide on.
   bool goes_on() const { return !epochs_.over(); }
   void stop() { epochs_.stop(); }
   Epochs& epochs() { return epochs_; }

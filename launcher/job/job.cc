@@ -7,10 +7,8 @@
 #include <iterator>
 #include <utility>
 
-#include "core/base/error.h"
 #include "launcher/output/output_stream.h"
 #include "launcher/plan/host_resources.h"
-#include "launcher/watch/rank_status.h"
 
 namespace hvd::launcher {
 namespace {
@@ -64,12 +62,11 @@ int Job::run(JobHosts hosts) {
   }
   hosts_.plans.clear();
   hosts_.hosts.clear();
-  processes_.open_all();
   status_.emplace(
       loop_, processes_.plans(), processes_.hosts(), [this](const std::string& line) { output_.say(line); },
       options_.verbose);
   const JobParts parts{.processes = processes_, .servers = servers_, .end = end_, .output = output_};
-  report_.emplace(parts, status_->queries(), hosts_.set_failure, options_.output.merge_errors);
+  report_.emplace(parts, status_->queries(), std::move(hosts_.set_failure), options_.output.merge_errors);
   loop_.watch(signals_.fd(), EPOLLIN, [this] { on_signals(); });
   if (options_.elastic) {
     const EarlyEnd::Options early_end{
@@ -147,13 +144,12 @@ void Job::rank_ended(int rank, ExitStatus status, const JobEnding& said) {
   if (process.is_server()) return servers_.ended(rank, status);
   if (input_) input_->forget(rank);
   ++ended_;
-  if (elastic_ && elastic_->goes_on()) {
+  if (goes_on()) {
     elastic_->process_ended(rank, status, said);
   } else {
     end_.rank_ended(rank, status, said, now);
   }
-  const bool goes_on = elastic_ && elastic_->goes_on();
-  if (end_.all_ranks_ended() && !goes_on && servers_.any_runs()) processes_.signal_ranks(SIGTERM);
+  if (end_.all_ranks_ended() && !goes_on() && servers_.any_runs()) processes_.signal_ranks(SIGTERM);
   if (const auto first = end_.first_failed()) {
     const RankEnd& end = *end_.ends()[static_cast<std::size_t>(*first)];
     report_->failed(rank_failure(*first, processes_.at(*first).host_name, end));
@@ -181,7 +177,7 @@ void Job::host_lost(int host, const std::string& cause) {
     if (!process.is_server()) lost.ranks.push_back(number);
     if (servers_.stopped(number) && !end_.all_ranks_ended()) lost.servers.push_back(process.plan.server);
   }
-  if (elastic_ && elastic_->goes_on()) return elastic_->host_lost(host, lost);
+  if (goes_on()) return elastic_->host_lost(host, lost);
   end_.host_lost(lost, Clock::now());
   status_->host_lost(host);
   report_->failed(host_loss(lost));

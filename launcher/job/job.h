@@ -90,7 +90,7 @@ class Job : public HostListener {
   }
   void host_lost(int host, const std::string& cause) override;
   void host_preempted(int host) override {
-    if (elastic_ && elastic_->goes_on()) elastic_->host_preempted(host);
+    if (goes_on()) elastic_->host_preempted(host);
   }
   void complaint(const std::string& line) override { output_.say(line); }
   void statuses(int host, std::uint64_t question, std::vector<RankStatus> statuses) override {
@@ -104,8 +104,10 @@ class Job : public HostListener {
   void step();
   void send_due_signal();
   void on_signals();
+  // Whether the job is elastic and goes on without what it loses.
+  bool goes_on() const { return elastic_ && elastic_->goes_on(); }
   // No process is left, and all that the ranks have written is read.
-  bool is_over() const { return !processes_.any_left() && output_.all_closed() && (!elastic_ || !elastic_->goes_on()); }
+  bool is_over() const { return !processes_.any_left() && output_.all_closed() && !goes_on(); }
   bool abandons_output() const;
 
   const JobOptions options_;

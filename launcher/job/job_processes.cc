@@ -40,15 +40,12 @@ void JobProcesses::open(int host, const RankPlan& plan) {
   opened_(plan);
 }
 
-void JobProcesses::open_all() {
+void JobProcesses::start_all() {
   for (std::size_t host = 0; host < plans_.size(); ++host) {
     for (const auto* processes : {&plans_[host].ranks, &plans_[host].servers}) {
       for (const RankPlan& plan : *processes) open(static_cast<int>(host), plan);
     }
   }
-}
-
-void JobProcesses::start_all() {
   for (std::size_t host = 0; host < hosts_.size(); ++host) hosts_[host]->start(plans_[host]);
 }
 

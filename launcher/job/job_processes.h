@@ -62,8 +62,7 @@ class JobProcesses {
   // By number; those that have ended, too.
   const std::map<int, JobProcess>& all() const { return processes_; }
 
-  // What the hosts' plans have is about to start, each process with the number in its place; and starts.
-  void open_all();
+  // Starts what the hosts' plans have, each process with the number in its place.
   void start_all();
   // Starts a further process.
   void start(int host, const RankPlan& plan);
@@ -91,7 +90,7 @@ class JobProcesses {
   std::set<int> in_use_;  // hosts with processes of the job
 };
 
-// The parameter servers of a job: which of them run, and that one which has ended is started again.
+// The parameter servers of a job: tracks which of them run, and restarts those that end.
 class JobServers {
  public:
   struct Callbacks {

@@ -15,7 +15,7 @@ void JobReport::failed(const std::string& cause) {
 
 void JobReport::timed_out() {
   queries_.ask(true, [this, is_first = !stragglers_](const std::vector<StatusOfRank>& ranks) {
-    if (!job_.processes.any_left() && job_.output.all_closed()) return;  // the job has ended meanwhile
+    if (!job_.processes.any_left() && job_.output.all_closed()) return;  // it has ended: its epochs were stopped
     if (is_first) stragglers_ = find_stragglers(ranks, Duration::zero());
     job_.end.timed_out(Clock::now());
   });

@@ -1,4 +1,4 @@
-// What hvdrun finds out about the failure of a job while ranks still run, and what it reports last. Main thread only.
+// Collects the cause of a job's failure while its ranks still run, and writes hvdrun's last report. Main thread only.
 #pragma once
 
 #include <functional>
@@ -28,6 +28,7 @@ class JobReport {
   // Queries the status before ending the job: only a running process can report where its script is.
   void timed_out();
 
+  // Writes why the job has failed or ended early, and which processes could not be killed.
   void write() const;
 
  private:

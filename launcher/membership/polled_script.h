@@ -1,5 +1,5 @@
-// Shell commands that hvdrun runs again and again: the user's scripts that name the hosts of an elastic job and
-// announce the end of a host, and queries of a scheduler. Main thread only.
+// Shell commands that hvdrun runs again and again (PolledScript), and two of the user's scripts for elastic jobs: one
+// names the hosts (HostDiscovery), one announces the end of a host (PreemptionWatch). Main thread only.
 #pragma once
 
 #include <sys/types.h>

@@ -1,4 +1,5 @@
-// The processes and hosts of an elastic job as they are, on which Membership decides. Pure; time is an argument.
+// The current processes and hosts of an elastic job, and a detector of hosts that cannot reach each other, from which
+// Membership decides. Pure; time is an argument.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace hvd::launcher {
 // A host, by name, and how many processes it may have.
 using HostCount = std::pair<std::string, int>;
 
-// The hosts, and from when on each may get processes: one on which a process has failed cools down, for a time that is
+// The hosts, and when each may next get processes: one on which a process has failed cools down, for a time that is
 // doubled with each failure until one succeeds.
 class HostTable {
  public:
@@ -53,7 +54,7 @@ class HostTable {
   std::map<std::string, Host> hosts_;
 };
 
-// The processes that live, what each has to do with the job's epochs, and which were in the last one.
+// The processes that live, the place of each in the job's epochs, and which were in the last one.
 class Roster {
  public:
   enum class Place {
@@ -93,11 +94,12 @@ class Roster {
     }
     return expelled;
   }
-  // The processes of a host are to leave; or so many of them that the others have slots. A host keeps those that have
-  // the state, and then those that are the furthest.
+  // All processes of the host are to leave.
   void mark_leaving(const std::string& host) {
     for (auto& [number, process] : processes_) process.leaves = process.leaves || process.host == host;
   }
+  // So many of them are to leave that the others have slots. Those that have the state stay before others, and among
+  // equals those that are further.
   void mark_surplus(const std::string& host, int slots);
   // They are to leave, and do not bring the job's state to another epoch.
   void mark_left_out(const std::string& host) {
@@ -153,7 +155,7 @@ class Roster {
   int next_process_ = 0;
 };
 
-// That fail in succession because ranks cannot reach each other.
+// Epochs that fail in succession, because ranks cannot reach each other, before a host is left out.
 constexpr int kMostFailedEpochs = 2;
 // An epoch that lasted longer has nothing to do with the failure of the one before.
 constexpr Duration kLongEpoch = std::chrono::minutes(5);
@@ -173,6 +175,7 @@ class PartitionDetector {
   }
   // The epoch has failed, and all its processes came back. Returns whether this is to be taken for a partition.
   bool epoch_failed() { return ++failed_epochs_ >= kMostFailedEpochs && !reports_.empty(); }
+  // Counts anew: a process was synchronised or lost, or a host is left out.
   void forget() {
     failed_epochs_ = 0;
     reports_.clear();

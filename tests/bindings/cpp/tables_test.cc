@@ -21,6 +21,28 @@ int subtract_times(float* rows, float*, const float* gradients, std::size_t coun
   return 0;
 }
 
+// Opens a table of one float in a row; `optimizer` may be null.
+hvd_status open_table(hvd_ps* ps, const char* name, const hvd_ps_optimizer* optimizer) {
+  hvd_ps_table table = HVD_PS_TABLE_INIT;
+  table.name = name;
+  table.optimizer = optimizer;
+  std::int32_t number = -1;
+  return hvd_ps_open(ps, &table, &number);
+}
+
+TEST_CASE("a table without an optimizer has the default one, and the optimizer has a size of its own") {
+  const hvd::Session session;
+  hvd_ps* ps = nullptr;
+  REQUIRE(hvd_ps_connect(&ps) == HVD_OK);
+  hvd_ps_optimizer optimizer = HVD_PS_OPTIMIZER_INIT;
+  CHECK(open_table(ps, "one", nullptr) == HVD_OK);
+  CHECK(open_table(ps, "one", &optimizer) == HVD_OK);  // alike
+  optimizer.struct_size += 8;
+  CHECK(open_table(ps, "two", &optimizer) == HVD_INVALID_ARGUMENT);
+  CHECK(std::string(hvd_last_error()).find("hvd_ps_optimizer.struct_size") != std::string::npos);
+  CHECK(hvd_ps_close(ps) == HVD_OK);
+}
+
 TEST_CASE("tables of all ranks") {
   float times = 3;
   hvd::ps::register_update("times", subtract_times, &times);  // before any rank can open the table here
