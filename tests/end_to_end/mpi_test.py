@@ -155,8 +155,8 @@ def rank_tests(launcher, ranks, backend, *files):
 
 
 @pytest.mark.parametrize(("launcher", "ranks"), [("mpirun", 2), pytest.param("mpiexec", 2, marks=pytest.mark.long)])
-def test_torch_collectives(launcher, ranks):
-    rank_tests(launcher, ranks, "mpi", "tests/python/test_torch_collectives.py")
+def test_collectives_of_arrays(launcher, ranks):
+    rank_tests(launcher, ranks, "mpi", "tests/python/test_arrays.py")
 
 
 @pytest.mark.long

@@ -622,6 +622,7 @@ def check_a_model_that_cannot_be_copied(directory: Path) -> None:
         def call(self, x: Any) -> Any:
             return 2.0 * x
 
+    keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(3), Scaled()])
     model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
     state = hvd.elastic.KerasState(model, epoch=3)
