@@ -481,8 +481,8 @@ class TcpTransport final : public Transport {
     }
   }
 
-  // A connection that is closed with unread bytes is reset, and what was sent last is lost. Only what has arrived by now
-  // is read: whoever is still sending a message is to learn that nobody takes it.
+  // A connection that is closed with unread bytes is reset, and what was sent last is lost. Only what has arrived by
+  // now is read: whoever is still sending a message is to learn that nobody takes it.
   void discard_notices() {
     std::array<std::byte, 64 * sizeof(DataFrameHeader)> bytes;
     for (const auto& [rank, peer] : peers_) {
