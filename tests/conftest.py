@@ -51,9 +51,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-FRAMEWORKS = re.compile(
+# A framework is imported where a line begins so, before the first definition of a file.
+IMPORT_OF_FRAMEWORK = re.compile(
     r"^(?:import|from) (?:(?:hvd|horovod)\.)?(?:torch|tensorflow|keras|jax|mxnet)\b", re.MULTILINE
-)  # at the top of a file
+)
+FIRST_DEFINITION = re.compile(r"^(?:def|class|@|\w+ = )", re.MULTILINE)
 # Have tests on ranks that import one, though the files do not.
 IMPORT_LATER = (
     "test_other_arrays.py",
@@ -62,7 +64,6 @@ IMPORT_LATER = (
     "test_tensorflow_parameter_servers.py",
     "test_tensorflow_strategies.py",
 )
-FIRST_DEFINITION = re.compile(r"^(?:def|class|@|\w+ = )", re.MULTILINE)
 
 
 def pytest_addoption(parser):
@@ -79,7 +80,7 @@ def pytest_ignore_collect(collection_path, config):
     if files == "all" or collection_path.suffix != ".py":
         return None
     top = FIRST_DEFINITION.split(collection_path.read_text(), maxsplit=1)[0]
-    imports_framework = FRAMEWORKS.search(top) is not None or collection_path.name in IMPORT_LATER
+    imports_framework = IMPORT_OF_FRAMEWORK.search(top) is not None or collection_path.name in IMPORT_LATER
     return None if imports_framework == (files == "with-frameworks") else True
 
 

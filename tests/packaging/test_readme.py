@@ -33,8 +33,8 @@ def test_commands(commands, root, succeed):
 
 def test_python_program(tmp_path, succeed, dependencies):
     (tmp_path / "train.py").write_text(the_block("python"))
-    output = succeed("hvdrun", "-np", 2, "python", "train.py", cwd=tmp_path, env=dependencies)
-    assert re.fullmatch(r"2 ranks, loss \d\.\d{3}\n", output)
+    output = succeed("hvdrun", "-np", 4, "python", "train.py", cwd=tmp_path, env=dependencies)
+    assert re.fullmatch(r"4 ranks, loss \d\.\d{3}\n", output)
 
 
 def test_cpp_program(root, tmp_path, succeed, dependencies):

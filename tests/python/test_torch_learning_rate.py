@@ -9,10 +9,7 @@ import torch
 
 import hvd.torch as hvd
 from hvd.learning_rate import LinearScaling
-
-
-def halved_every_ten(step):
-    return 0.5 ** (step // 10)
+from test_learning_rate import halved_every_ten
 
 
 def two_groups(rates):
