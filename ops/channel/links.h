@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -284,7 +285,8 @@ class IncomingLink {
   }
 
   void take_offer(const MessageFrame& frame) {
-    if (++open_offers_ > kMaxOffers) throw Internal("malformed message: more offers than a rank may make");
+    if (!open_offers_.insert(frame.id).second) throw Internal("malformed message: two offers of one number");
+    if (open_offers_.size() > kMaxOffers) throw Internal("malformed message: more offers than a rank may make");
     if (auto receive = matcher_.take_receive(sender_.rank, frame.channel, frame.tag)) {
       return accept(std::move(*receive), frame);
     }
@@ -298,19 +300,18 @@ class IncomingLink {
   }
 
   void accept(Transfer receive, const MessageFrame& offer) {
-    --open_offers_;
     const std::uint64_t room = receive.message.memory.size();
     if (offer.length != room) {
+      open_offers_.erase(offer.id);
       connection_.push({.kind = Kind::refused, .id = offer.id, .length = room});
       complete(receive, wrong_size(offer.length, receive, sender_.description), sender_.rank);
     } else if (room == 0 || read_directly(receive, offer)) {
+      open_offers_.erase(offer.id);
       connection_.push({.kind = Kind::taken, .id = offer.id});
       complete(receive, Status(), sender_.rank);
     } else {
       connection_.push({.kind = Kind::fetch, .id = offer.id});
-      if (!fetching_.try_emplace(offer.id, std::move(receive)).second) {
-        throw Internal("malformed message: two offers of one number");
-      }
+      fetching_.emplace(offer.id, std::move(receive));
     }
   }
 
@@ -338,6 +339,7 @@ class IncomingLink {
     arrived_ += bytes;
     if (arrived_ < arriving_->second.message.memory.size()) return;
     complete(arriving_->second, Status(), sender_.rank);
+    open_offers_.erase(arriving_->first);
     fetching_.erase(arriving_);
     arriving_ = fetching_.end();
   }
@@ -356,7 +358,7 @@ class IncomingLink {
   bool memory_is_readable_ = false;
   std::uint64_t kept_ = 0;  // cost of the messages that the matcher keeps
   std::uint64_t owed_credit_ = 0;
-  std::size_t open_offers_ = 0;                           // not answered by this rank
+  std::set<std::uint64_t> open_offers_;                   // ids of those kept by the matcher or being fetched
   std::map<std::uint64_t, Transfer> fetching_;            // by offer
   std::map<std::uint64_t, Transfer>::iterator arriving_;  // the one whose data is arriving; end(): none
   std::size_t arrived_ = 0;                               // bytes of it

@@ -29,6 +29,12 @@ namespace {
 constexpr Duration kCloseTime = std::chrono::seconds(1);
 constexpr int kMaxNamed = 3;
 
+// Resets an eventfd that has become readable.
+void reset_bell(int bell) {
+  std::uint64_t rings = 0;
+  (void)!read(bell, &rings, sizeof rings);
+}
+
 Status shut_down() { return {StatusCode::shut_down, "this rank has shut hvd down"}; }
 
 // All messages of a rank: its neighbours, made when there is a message to send or a connection to accept, and the event
@@ -95,7 +101,7 @@ class Exchange {
 
  private:
   void step(Deadline deadline) {
-    if (!acceptor_) open_listeners();
+    if (!acceptor_ && ended_.ok()) open_listeners();
     for (auto& [rank, neighbour] : neighbours_) neighbour.settle();
     if (Clock::now() >= next_look_) look_for_stalls();
     const Deadline until = std::min(deadline, next_deadline());
@@ -134,11 +140,7 @@ class Exchange {
 
   void handle(std::uint64_t event) {
     const auto source = static_cast<EventSource>(event >> 32);
-    if (source == EventSource::bell) {
-      std::uint64_t rings = 0;
-      (void)!read(bell_, &rings, sizeof rings);
-      return;
-    }
+    if (source == EventSource::bell) return reset_bell(bell_);
     if (source == EventSource::listener) return accept_peers();
     const auto found = neighbours_.find(static_cast<int>(event & 0xffffffff));
     if (found != neighbours_.end()) found->second.handle(source);
@@ -280,16 +282,38 @@ class SocketChannel final : public Channel {
     (void)!write(bell_.get(), &one, sizeof one);
   }
 
+  // Returns when the channel closes. An error ends all transfers, also later ones.
   void run_thread() {
-    Exchange exchange(parts_, bell_.get());
-    for (;;) {
-      Orders orders = take_orders();
-      for (auto& [is_send, transfer] : orders.transfers) {
-        is_send ? exchange.send(std::move(transfer)) : exchange.receive(std::move(transfer));
+    std::optional<Exchange> exchange;
+    Orders orders;
+    try {
+      exchange.emplace(parts_, bell_.get());
+      for (;;) {
+        orders = take_orders();
+        for (auto& [is_send, transfer] : orders.transfers) {
+          is_send ? exchange->send(std::move(transfer)) : exchange->receive(std::move(transfer));
+        }
+        if (!orders.end.ok()) exchange->end(orders.end);
+        if (orders.close) return exchange->close();
+        exchange->turn();
       }
-      if (!orders.end.ok()) exchange.end(orders.end);
-      if (orders.close) return exchange.close();
-      exchange.turn();
+    } catch (...) {
+      const Status reason = current_exception_status();
+      if (exchange) exchange->end(reason);
+      refuse(std::move(orders), reason);
+    }
+  }
+
+  // Answers orders with the reason until the channel closes; the first ones may have been performed in part.
+  void refuse(Orders orders, const Status& reason) {
+    for (;;) {
+      for (auto& [is_send, transfer] : orders.transfers) {
+        if (transfer.operation) complete(transfer, reason);
+      }
+      if (orders.close) return;
+      wait_ready(bell_.get(), false, Deadline::max());
+      reset_bell(bell_.get());
+      orders = take_orders();
     }
   }
 

@@ -1,8 +1,13 @@
 // Messages between ranks that are threads of this process, over every kind of connection.
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <numeric>
 #include <vector>
 
 #include "core/base/error.h"
+#include "ops/channel/neighbour.h"
+#include "ops/channel/socket_channel.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
 
@@ -42,6 +47,24 @@ Layout two_ranks() {
   return GENERATE(Layout{.ranks_by_host = {2}}, Layout{.ranks_by_host = {2}, .shared_memory = false},
                   Layout{.ranks_by_host = {1, 1}});
 }
+
+// In its scope this process can open only that many more descriptors.
+class DescriptorLimit {
+ public:
+  explicit DescriptorLimit(int more) {
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    std::vector<FileDescriptor> next;
+    for (int i = 0; i < more; ++i) next.emplace_back(dup(STDERR_FILENO));
+    const rlimit limit{.rlim_cur = static_cast<rlim_t>(next.back().get()) + 1, .rlim_max = before_.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  }
+  ~DescriptorLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
+  DescriptorLimit(const DescriptorLimit&) = delete;
+  DescriptorLimit& operator=(const DescriptorLimit&) = delete;
+
+ private:
+  rlimit before_{};
+};
 
 }  // namespace
 
@@ -141,6 +164,42 @@ TEST_CASE("a message of the wrong size is an error that says both, and nothing e
       }
     }
   });
+}
+
+TEST_CASE("a channel without descriptors fails all transfers, and can be closed") {
+  const int more = GENERATE(1, 2);  // the eventfd; the epoll too, but no socket
+  Store store;
+  const Topology topology = make_topology(
+      0, {{.host_key = "host", .hostname = "host", .pid = 1}, {.host_key = "host", .hostname = "host", .pid = 2}});
+  const JobKey key = JobKey::random();
+  const Config config;
+  AbortFlag abort;
+  const Log log("test", LogLevel::off);
+  const auto metrics = std::make_shared<Metrics>();
+  const auto channel = make_socket_channel({.topology = topology,
+                                            .store = store,
+                                            .job_key = key,
+                                            .config = config,
+                                            .abort = abort,
+                                            .log = log,
+                                            .local_host_address = "127.0.0.1",
+                                            .deadline = deadline_after(kTimeout)});
+  Numbers value{0};
+  const auto expect_failure = [&](void (Channel::*transfer)(const Message&, EngineReference)) {
+    BegunOperation operation = begin_message(metrics);
+    (*channel.*transfer)(message(value, 1), std::move(operation.engine));
+    const Status end = end_of(std::move(operation.caller));
+    CHECK(end.code() == StatusCode::internal);
+    CHECK(end.message().find("Too many open files") != std::string::npos);
+  };
+  {
+    const DescriptorLimit limit(more);
+    expect_failure(&Channel::receive);
+  }
+  expect_failure(&Channel::send);
+  expect_failure(&Channel::receive);
+  channel->close();
+  CHECK(store.add(ChannelParts::ready_key(0), 0) == 0);
 }
 
 TEST_CASE("a peer that cannot be is refused") {
