@@ -301,12 +301,14 @@ bool move_by_reading(HostContext& context, std::span<const Piece> inputs, std::s
   return true;
 }
 
+void PeerWriteScope::check(int rank) const {
+  if (context_.window.writes().may_write(rank)) return;
+  throw PeerLost(context_.describe(rank) + " has given up the operation");
+}
+
 void write_to_peer(HostContext& context, int rank, std::uint64_t address, const void* source, std::size_t bytes) {
-  struct End {
-    WindowWrites& writes;
-    ~End() { writes.end(); }
-  } const end{context.window.writes()};
-  if (!context.window.writes().begin(rank)) throw PeerLost(context.describe(rank) + " has given up the operation");
+  const PeerWriteScope scope(context);
+  scope.check(rank);
   context.peers.write(rank, address, source, bytes, context.describe);
 }
 

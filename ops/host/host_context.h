@@ -275,12 +275,26 @@ struct Move {
 bool move_by_reading(HostContext& context, std::span<const Piece> inputs, std::span<const Move> moves,
                      std::size_t element_size);
 
+// In its scope this rank writes into other ranks' tensors.
+class PeerWriteScope {
+ public:
+  explicit PeerWriteScope(HostContext& context) : context_(context) { context.window.writes().begin(); }
+  ~PeerWriteScope() { context_.window.writes().end(); }
+  PeerWriteScope(const PeerWriteScope&) = delete;
+  PeerWriteScope& operator=(const PeerWriteScope&) = delete;
+
+  // Before each write. Throws PeerLost if that rank has failed.
+  void check(int rank) const;
+
+ private:
+  HostContext& context_;
+};
+
 // Writes into another rank's output. Throws PeerLost if that rank has failed.
 void write_to_peer(HostContext& context, int rank, std::uint64_t address, const void* source, std::size_t bytes);
 // After a failure in a collective in which others may write into this rank's tensors: returns when none of them does
 // any more, and none will, so that the tensors can go back to their owner. A rank that is stopped inside of a write is
-// waited for no longer than kWithdrawTime; if it was stopped before its system call, it writes one block when it goes
-// on.
+// waited for no longer than kWithdrawTime; it may still write one block when it continues.
 inline constexpr Duration kWithdrawTime = 2s;
 void withdraw_tensors(HostContext& context);
 

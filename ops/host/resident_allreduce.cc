@@ -41,13 +41,16 @@ void reduce_resident(HostContext& context, std::size_t piece, std::int64_t first
                      const Reduction& reduction) {
   std::vector<const void*>& sources = context.sources;
   const std::size_t size = size_of(reduction.dtype), row = piece * sources.size();
+  const auto self = static_cast<std::size_t>(context.rank());
   const std::int64_t block = elements_in(HostContext::kScratchBytes, size);
   for (; first < end; first += block) {
     const auto elements = static_cast<std::size_t>(std::min(block, end - first));
     const std::size_t at = static_cast<std::size_t>(first) * size;
     for (std::size_t rank = 0; rank < sources.size(); ++rank) sources[rank] = context.resident_inputs[row + rank] + at;
     fold(context, reduction, reduction.dtype, context.scratch, elements);
+    const PeerWriteScope scope(context);
     for (std::size_t rank = 0; rank < sources.size(); ++rank) {
+      if (rank != self) scope.check(static_cast<int>(rank));
       context.publishing_results.copy_chunk(context.resident_outputs[row + rank] + at, context.scratch,
                                             elements * size);
     }

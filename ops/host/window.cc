@@ -152,8 +152,9 @@ void WindowReduction::await() {
 }
 
 // Either this rank sees that the other has withdrawn, or the other sees that this rank writes (Dekker).
-bool WindowWrites::begin(int rank) {
-  memory_.by_rank[memory_.rank].writing.store(1, std::memory_order_seq_cst);
+void WindowWrites::begin() { memory_.by_rank[memory_.rank].writing.store(1, std::memory_order_seq_cst); }
+
+bool WindowWrites::may_write(int rank) const {
   return memory_.by_rank[rank].withdrawn.load(std::memory_order_seq_cst) == 0;
 }
 

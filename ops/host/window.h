@@ -220,10 +220,16 @@ class WindowWrites {
  public:
   explicit WindowWrites(const WindowMemory& memory) : memory_(memory) {}
 
-  // Before and after this rank writes into the memory of another one; it must end even if begin() returns false: the
-  // other rank has withdrawn its memory.
-  bool begin(int rank);
+  // Before and after this rank writes into the memory of other ranks.
+  void begin();
   void end();
+  // After begin() and before writing into that rank's memory: false if the rank has withdrawn it.
+  bool may_write(int rank) const;
+  // Both, for one rank; end() must follow in any case.
+  bool begin(int rank) {
+    begin();
+    return may_write(rank);
+  }
   // This rank has failed: its memory is no longer to be written. Some writes may still be in progress.
   void withdraw();
   bool is_writing(int rank) const { return memory_.by_rank[rank].writing.load(std::memory_order_seq_cst) != 0; }

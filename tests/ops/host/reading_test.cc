@@ -137,6 +137,40 @@ TEST_CASE("host: nobody writes into the tensors of a rank that has failed") {
   });
 }
 
+TEST_CASE("host: nobody writes into the tensors in the arena of a rank that has failed") {
+  constexpr std::int64_t kElements = 100'000;
+  std::atomic<bool> has_withdrawn{false}, has_ended{false};
+  on_host_ranks({.ranks_by_host = {2}, .arena_bytes = 1 << 20}, [&](HostRank& self) {
+    Window& window = self.context->window;
+    const Buffer values = tensor(DType::float32, kElements, self.rank, 0);
+    void* const data = self.arena->allocate(values.size());
+    write_bytes(data, values);
+    const Piece piece{data, data, kElements};
+    window.waits().begin("allreduce");
+    require(publish_places(*self.context, {&piece, 1}, sizeof(float), FormTrials::Form::chunks), "not in the arena");
+    window.await_all();
+    if (self.rank == 1) {
+      withdraw_tensors(*self.context);
+      window.reduction().open();  // as if it had done its part, so that rank 0 waits for nothing
+      while (window.reduction().take_slice()) window.reduction().finish_slice();
+      has_withdrawn = true;
+      while (!has_ended) std::this_thread::yield();
+      require(has_bytes(data, values), "a write into withdrawn memory");
+    } else {
+      while (!has_withdrawn) std::this_thread::yield();
+      bool refused = false;
+      try {
+        resident_allreduce(*self.context, {&piece, 1}, {}, kElements);
+      } catch (const PeerLost&) {
+        refused = true;
+      }
+      has_ended = true;
+      require(refused && !window.writes().is_writing(0), "a rank that has withdrawn its tensors is written to");
+    }
+    self.arena->free(data);
+  });
+}
+
 TEST_CASE("host: a rank that is stopped while it writes is waited for, but not for ever", "[timed]") {
   on_host_ranks({.ranks_by_host = {2}}, [&](HostRank& self) {
     if (self.rank == 0) self.context->window.writes().begin(1);
