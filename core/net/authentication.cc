@@ -23,7 +23,7 @@ namespace {
 static_assert(crypto_auth_KEYBYTES == JobKey::kBytes && crypto_auth_BYTES == kHashBytes);
 
 constexpr std::uint32_t kMagic = 0x64766802;
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3;
 constexpr std::string_view kClientSays = "hvd handshake: client";
 constexpr std::string_view kServerSays = "hvd handshake: server";
 

@@ -30,11 +30,11 @@
 
 namespace hvd {
 
-// The header of each message: 32 bytes, little endian, followed by `length` bytes of payload. Of a notice, which is no
-// message, only the sender counts.
+// The header of each message: 32 bytes, little endian, followed by `length` bytes of payload (docs/wire-format.md). In
+// a notice, which is no message, only `sender` is used.
 struct DataFrameHeader {
-  static constexpr std::uint32_t kMagic = 0x64766802;
-  static constexpr std::uint32_t kNoticeMagic = 0x64766803;
+  static constexpr std::uint32_t kMagic = 0x64766806;
+  static constexpr std::uint32_t kNoticeMagic = 0x64766807;
 
   std::uint32_t magic = kMagic;
   std::uint32_t sender = 0;  // global rank
