@@ -44,8 +44,6 @@ struct PlainCall {
   hvd_plugin_call plain{};
 };
 
-// How long a rank that leaves waits, so that its peers receive what it has sent.
-constexpr Duration kFlushTimeout = std::chrono::seconds(2);
 // Polling interval for libraries without a descriptor to sleep on.
 constexpr Duration kNap = std::chrono::microseconds(50);
 constexpr int kLooksPerClock = 16;
@@ -123,7 +121,7 @@ class PluginTransport final : public Transport {
       : group_(std::move(group)), topology_(topology), policy_(policy), abort_(abort) {}
 
   ~PluginTransport() override {
-    const Deadline deadline = deadline_after(kFlushTimeout);
+    const Deadline deadline = deadline_after(kTransportFlushTime);
     try {
       std::vector<RequestId> sends;
       for (const auto& [request, posted] : posted_) {
