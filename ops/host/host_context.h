@@ -11,6 +11,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -317,6 +318,7 @@ void rendezvous(HostContext& context);
 // Exchanges notes in a separate step; returns them by rank.
 template <typename Note>
 std::vector<Note> exchange_notes(HostContext& context, const Note& own) {
+  static_assert(sizeof(Note) <= Window::kNoteBytes && std::is_trivially_copyable_v<Note>);
   context.window.open_step();
   std::memcpy(context.window.local_note(), &own, sizeof own);
   context.window.publish();
