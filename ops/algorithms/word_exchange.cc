@@ -57,7 +57,7 @@ class TransportWords final : public WordExchange {
       requests.push_back(transport_->post_receive(peer, tag, std::as_writable_bytes(std::span(&said, 1))));
       requests.push_back(transport_->post_send(peer, tag, std::as_bytes(std::span(&own(), 1))));
     }
-    for (const auto call_id : requests) await(*transport_, call_id);
+    for (const auto request : requests) await(*transport_, request);
     Word strongest = word;
     for (const int peer : members_) {
       const Word said = said_[static_cast<std::size_t>(peer)].word;
@@ -116,12 +116,12 @@ void WordExchange::check(Word word, int rank) {
   if (word > Word::declines) throw Internal("rank " + std::to_string(rank) + " neither asks nor declines");
 }
 
-void WordExchange::await(Transport& transport, Transport::RequestId call_id) {
+void WordExchange::await(Transport& transport, Transport::RequestId request) {
   for (int calls = 0; says_late_ && calls < kMostCalls; ++calls) {
-    if (transport.wait_until(call_id, deadline_after(wait_timeout_))) return;
+    if (transport.wait_until(request, deadline_after(wait_timeout_))) return;
     say_late();
   }
-  transport.wait(call_id, deadline_after(timeout_));
+  transport.wait(request, deadline_after(timeout_));
 }
 
 std::unique_ptr<WordExchange> make_transport_words(std::shared_ptr<Transport> transport, Duration timeout) {

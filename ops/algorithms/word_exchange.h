@@ -53,7 +53,7 @@ class WordExchange {
 
   Word disseminate(Transport& transport, std::span<const int> members, int position, Word own, const Tag& tag);
   // Like Transport::wait(), but calls the late callback if it takes long.
-  void await(Transport& transport, Transport::RequestId call_id);
+  void await(Transport& transport, Transport::RequestId request);
   // Throws if a word received from `rank` is invalid.
   static void check(Word word, int rank);
   // Calls the late callback. Returns false if it must not be called again in this exchange.
