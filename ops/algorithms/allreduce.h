@@ -1,5 +1,5 @@
-// The algorithms over a transport, a file each: those of an allreduce, with their names, their arguments and a call of
-// one, among which ops/choice chooses; and those that only move bytes.
+// The algorithms over a transport: those of an allreduce, which ops/choice chooses from by their names, with their
+// arguments and a function that runs one; and those that only move bytes.
 //
 // The arguments of an allreduce, and of a reducescatter: N ranks' values, cut into N slices, and hooks that are called
 // as values are needed and results are available.
@@ -155,8 +155,9 @@ using ChooseAllreduce = std::function<AllreduceAlgorithm(const AllreduceSize& si
 // Values have the type value_type_of(algorithm), or are accumulators.
 void run_allreduce(AllreduceAlgorithm algorithm, const SlicedReduction& work);
 
-// The algorithms, a file each. Values of either type, unless it says otherwise. Messages have the step of the tag, and
-// the following ones.
+// The algorithms, defined in gathering_allreduce.cc (one_shot, bruck), direct_allreduce.cc,
+// halving_doubling_allreduce.cc and ring.cc. They accept values of either type unless the comment says otherwise. Their
+// messages have the step of the tag, and the following ones.
 void one_shot_allreduce(const SlicedReduction& work);
 void bruck_allreduce(const SlicedReduction& work);
 
@@ -207,7 +208,7 @@ bool is_adasum(const CollectiveCall& call);
 void adasum(const CollectiveCall& call, int position, SliceExchange& exchange, Scratch& scratch,
             InstructionSet instruction_set);
 
-// ---- What only moves bytes between the members of a process set (exchanges.cc).
+// ---- Collectives that only move bytes between the members of a process set (exchanges.cc).
 
 // The members of a process set in one call. Messages take steps from tag.step upwards.
 struct Party {

@@ -169,7 +169,8 @@ class SliceSequence {
   std::vector<std::int64_t> starts_;  // in the sequence; one more than slices
 };
 
-// Memory that a backend keeps between calls, for one use at a time: new pages cost more than the work in them.
+// Memory that a backend keeps between calls, for one use at a time: to allocate new pages would cost more time than the
+// work in them.
 class Scratch {
  public:
   // Returns at least `bytes`, aligned for any type, with undefined content; invalidates earlier results.

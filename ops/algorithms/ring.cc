@@ -10,8 +10,8 @@
 // folded, while the next ones are still in transit, so that arithmetic overlaps with transmission and both directions
 // stay busy. kReceivesAhead receives are always posted; those that will be folded use scratch memory that stays in
 // cache. This rank's values are made ready segment by segment. Of the segments that start here kSendsAhead are sent
-// before any has arrived and then two for each segment that arrives, so that filling them delays nothing, and soon as
-// many as possible are in transit: a delayed rank must not stop the others at once.
+// before any has arrived and then two for each segment that arrives, so that filling them delays nothing, and many
+// segments are soon in transit: if a rank is delayed, the others can continue for a while.
 //
 // Order. The value of an element of slice h is folded at h+1, h+2, ..., h in this order, whatever the timing: the same
 // bits in every run, and one result that is copied, not recomputed, on every rank.

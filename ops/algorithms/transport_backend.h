@@ -18,8 +18,8 @@
 
 namespace hvd {
 
-// The transport connects all ranks from 0 to size() - 1. A run() ends with a Timeout after `timeout`. `words`: of all
-// these ranks; without it the backend cannot be asked.
+// The transport connects all ranks from 0 to size() - 1. A run() ends with a Timeout after `timeout`. `words`: the
+// exchange between all these ranks; if it is null, the backend cannot be asked.
 std::unique_ptr<Backend> make_transport_backend(std::string name, std::shared_ptr<Transport> transport,
                                                 Duration timeout, ChooseAllreduce choose_allreduce,
                                                 InstructionSet instruction_set = InstructionSet::automatic,

@@ -1,5 +1,4 @@
-// A connection for messages between two ranks, at either end: its frames, how it is established, and the established
-// connection.
+// A connection for messages between two ranks: its frames, and either end of it once it is established.
 #pragma once
 
 #include <sys/socket.h>
@@ -33,7 +32,7 @@ struct MessageFrame {
 
   enum class Kind : std::uint32_t {
     // From the sender of messages.
-    hello = 1,    // first frame: the location of a word in the sender's memory. id: process, address, length: the word
+    hello = 1,    // first frame: the word `length` is at `address` in the memory of process `id`, the sender
     message = 2,  // `length` bytes of payload follow
     offer = 3,    // `length` bytes are available at `address`, under the number `id`
     data = 4,     // the `length` bytes of payload of an offer that was fetched
@@ -59,9 +58,9 @@ inline constexpr std::size_t kMessageFrameBytes = 48;
 static_assert(sizeof(MessageFrame) == kMessageFrameBytes && std::is_trivially_copyable_v<MessageFrame>);
 static_assert(std::endian::native == std::endian::little, "the wire format is little endian");
 
-// The size up to which a message may be sent before the receiver has requested it,
+// Messages up to this size may be sent eagerly: before the receiver has requested them.
 inline constexpr std::size_t kEagerBytes = std::size_t{64} << 10;
-// and the limit for the sum of such messages that are in transit or waiting for a receive; each counts as cost_of().
+// Limit of eager bytes in transit or unmatched; each message counts as cost_of().
 inline constexpr std::uint64_t kMessageCredit = std::uint64_t{1} << 20;
 constexpr std::uint64_t cost_of(std::uint64_t length) { return 64 + length; }
 // The maximum number of unanswered offers to a rank.
@@ -84,11 +83,12 @@ class Connection {
 
   int fd() const { return socket_.fd(); }
 
-  // Queues a frame, or a frame with the payload of a send, which is done once it is sent.
+  // Queues a frame.
   void push(const MessageFrame& frame) {
     output_.push_back({.header = to_bytes(frame), .payload = {}, .send = std::nullopt});
   }
 
+  // Queues a frame with the payload of a send, which completes when the kernel has taken all of it.
   void push(const MessageFrame& frame, Transfer send) {
     const std::span<const std::byte> payload = send.message.memory;
     output_.push_back({.header = to_bytes(frame), .payload = payload, .send = std::move(send)});
@@ -123,7 +123,7 @@ class Connection {
   // Closes the sending direction.
   void finish_output() { shutdown(fd(), SHUT_WR); }
 
-  // Returns the unsent sends, whose memory must not be read any more.
+  // Removes and returns the sends that are not completely sent: their memory is no longer read.
   std::vector<Transfer> give_up_output() {
     std::vector<Transfer> sends;
     for (Outgoing& next : output_) {
@@ -138,7 +138,8 @@ class Connection {
   std::span<const std::byte> input() const { return std::span(buffer_).subspan(begin_, end_ - begin_); }
   void consume(std::size_t bytes) { begin_ += bytes; }
 
-  // Reads into the buffer, or, if it is empty, past it. Returns empty if it is closed, 0 if nothing arrived.
+  // Reads further input into the buffer. Returns the number of bytes, 0 if none has arrived, empty if the connection is
+  // closed.
   std::optional<std::size_t> fill() {
     if (begin_ > 0) std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
     end_ -= begin_;
@@ -148,6 +149,7 @@ class Connection {
     return count;
   }
 
+  // Reads directly into `memory`; the buffer must be empty. Returns as fill() does.
   std::optional<std::size_t> read_into(std::span<std::byte> memory) { return socket_.receive_some(memory); }
 
  private:

@@ -1,7 +1,7 @@
 // The two ends of the messages from one rank to another. Used on the channel's thread.
 //
-// A message is sent eagerly up to the credit, otherwise offered, whatever its size. A receiver thus keeps at most the
-// credit for messages without a receive, and a message without a receive blocks no other one.
+// A short message is sent eagerly while there is credit; every other message is offered. A receiver therefore stores
+// unmatched messages up to the credit only, and an unmatched message blocks no other one.
 #pragma once
 
 #include <algorithm>
@@ -110,7 +110,7 @@ class OutgoingLink {
  private:
   using Kind = MessageFrame::Kind;
 
-  // Room for answers that are read at once.
+  // Size of the input buffer: this many answers are read with one call.
   static constexpr std::size_t kAnswerBytes = 64 * kMessageFrameBytes;
 
   void transmit(Transfer message) {
@@ -230,7 +230,7 @@ class IncomingLink {
 
   // Room for the largest eager message.
   static constexpr std::size_t kInputBytes = 2 * (kMessageFrameBytes + kEagerBytes);
-  // Credit is returned in portions of this size: the sender still has three quarters of it.
+  // Credit is returned once this much of it is owed: the sender still has the other three quarters.
   static constexpr std::uint64_t kCreditPortion = kMessageCredit / 4;
   // Limit of consecutive reads, so that other ranks get their turn.
   static constexpr int kReads = 32;
@@ -359,7 +359,7 @@ class IncomingLink {
   std::uint64_t kept_ = 0;  // cost of the messages that the matcher keeps
   std::uint64_t owed_credit_ = 0;
   std::set<std::uint64_t> open_offers_;                   // ids of those kept by the matcher or being fetched
-  std::map<std::uint64_t, Transfer> fetching_;            // by offer
+  std::map<std::uint64_t, Transfer> fetching_;            // by id of the offer
   std::map<std::uint64_t, Transfer>::iterator arriving_;  // the one whose data is arriving; end(): none
   std::size_t arrived_ = 0;                               // bytes of it
 };

@@ -27,7 +27,7 @@ struct Transfer {
   bool told_of = false;  // whether its delay was logged
 };
 
-// Called once for each transfer. `source`: the sender, for a receive that has its message.
+// Ends a transfer; to be called once for each. `source`: the sender of the message, if one was received.
 inline void complete(Transfer& transfer, const Status& status, int source = kAnyRank) {
   const EngineReference operation = std::move(transfer.operation);
   operation->completion.source = source;
@@ -40,9 +40,9 @@ struct Arrival {
   std::uint64_t channel = 0;
   std::int64_t tag = 0;
   std::uint64_t length = 0;
-  std::optional<std::uint64_t> offer{};  // still in the sender's memory, under this number
-  std::uint64_t address = 0;             // and at this address;
-  std::vector<std::byte> content{};      // otherwise its content
+  std::optional<std::uint64_t> offer{};  // the number of an offer, whose content is still in the sender's memory
+  std::uint64_t address = 0;             // of the content in the sender's memory; for an offer only
+  std::vector<std::byte> content{};      // empty for an offer
 };
 
 class Matcher {

@@ -1,10 +1,10 @@
 // Another rank with which this rank exchanges messages: the links in both directions, the attempts to connect to it,
 // and the suspicion that it is lost. Used on the channel's thread.
 //
-// A rank that is ready for messages reports this in the store: the counter "channel/<rank>" is 1 when its addresses are
-// there. A rank that wants to send to it polls that counter. A broken link alone is not reported: the job's control
-// plane also detects a lost rank, and knows the cause (end()); only without such a report the messages of that rank
-// fail with the link's error.
+// A rank that is ready for messages publishes its addresses in the store, and then sets the counter "channel/<rank>" to
+// 1; senders poll the counter. A broken link is not an error at once: the job's control plane also detects a lost rank,
+// and knows the cause (end()). Transfers with that rank fail with the link's error only if no cause is reported in
+// time.
 #pragma once
 
 #include <sys/epoll.h>
@@ -40,7 +40,8 @@ struct ChannelParts {
   const Log& log;
   std::string local_host;
 
-  // The address kind for a rank. Ranks of the same host use a Unix socket, if they may share anything.
+  // The kind of address at which this rank reaches another one: ranks of the same host use Unix sockets, unless they
+  // must not share memory.
   Address::Kind address_kind(int rank) const {
     const bool same_host = topology.host_of[static_cast<std::size_t>(rank)] == topology.host();
     return same_host && config.data_plane.shared_memory ? Address::Kind::unix_abstract : Address::Kind::tcp;
@@ -57,7 +58,8 @@ enum class EventSource : std::uint32_t { bell, listener, attempt, outgoing, inco
 constexpr std::uint64_t event_of(EventSource source, int number = 0) {
   return std::uint64_t{static_cast<std::uint32_t>(source)} << 32 | static_cast<std::uint32_t>(number);
 }
-// Has `epoll` report these events of a descriptor; `watched`: those that it reports already.
+// Makes `epoll` report the `wanted` events of a descriptor as `event`. `watched`: those that it reports already;
+// updated.
 inline void watch(int epoll, int fd, std::uint64_t event, std::uint32_t wanted, std::uint32_t& watched) {
   if (wanted == watched) return;
   epoll_event entry{.events = wanted, .data = {.u64 = event}};
@@ -79,17 +81,17 @@ class Neighbour {
         memory_(memory),
         outgoing_(name_) {}
 
-  // Why transfers with this rank fail.
+  // Why transfers with the other rank fail; ok: they do not.
   const Status& broken() const { return broken_; }
   void send(Transfer message) { outgoing_.send(std::move(message)); }
 
-  // Completes a receive with a message of this rank that the matcher has kept.
+  // Completes a receive with a message of the other rank that the matcher has kept.
   void deliver(Transfer receive, const Arrival& arrival) {
     if (incoming_) return incoming_->deliver(std::move(receive), arrival);
     hvd::deliver(std::move(receive), arrival.content, arrival.source, name_);
   }
 
-  // Takes the connection that this rank has opened, unless there is one already.
+  // Takes the connection that the other rank has opened, unless there is one already.
   void accept(Socket socket) {
     if (incoming_ || !broken_.ok()) return;
     const bool readable = parts_.address_kind(rank_) == Address::Kind::unix_abstract;
@@ -133,7 +135,7 @@ class Neighbour {
 
   void for_each_waiting(const std::function<void(Transfer&)>& visit) { outgoing_.for_each_waiting(visit); }
 
-  // Ends all pending transfers, except those from which the receiver may still read what was sent.
+  // Ends all pending transfers. A connection stays open if the other end may still read what was sent on it.
   void end(const Status& reason) {
     ended_ = true;
     attempt_.reset();
@@ -254,14 +256,14 @@ class Neighbour {
   OutgoingLink outgoing_;
   std::unique_ptr<IncomingLink> incoming_;
   std::unique_ptr<ConnectionAttempt> attempt_;
-  TimePoint next_try_{};                                     // to connect to it
-  Duration pause_{};                                         // until the attempt after that
+  TimePoint next_try_{};                                     // when to try to connect
+  Duration pause_{};                                         // between two tries
   int failures_ = 0;                                         // consecutive failures to connect
   std::uint32_t outgoing_events_ = 0, incoming_events_ = 0;  // watched events
-  Status suspicion_;                                         // why it may be lost; takes effect
-  Deadline verdict_ = Deadline::max();                       // at this time
+  Status suspicion_;                                         // why it may be lost
+  Deadline verdict_ = Deadline::max();                       // when the suspicion becomes broken_
   std::vector<Transfer> stranded_;                           // pending transfers of closed connections
-  Status broken_;
+  Status broken_;                                            // why transfers with the other rank fail
   bool ended_ = false;
 };
 

@@ -70,7 +70,7 @@ class Exchange {
     matcher_.keep(std::move(receive));
   }
 
-  // Ends all pending transfers and later sends with the reason. The first call counts.
+  // Ends all pending transfers and later sends with the reason. Later calls have no effect.
   void end(const Status& reason) {
     if (!ended_.ok()) return;
     ended_ = reason;
@@ -78,7 +78,7 @@ class Exchange {
     for (auto& [rank, neighbour] : neighbours_) neighbour.end(reason);
   }
 
-  // Lets the other ranks read what was sent to them, for at most a second.
+  // Gives the other ranks time to read what was sent to them: at most a second.
   void close() {
     const Deadline deadline = deadline_after(kCloseTime);
     while (any_output() && Clock::now() < deadline) turn(deadline);
@@ -198,12 +198,12 @@ class Exchange {
   const ChannelParts parts_;
   const int bell_;
   FileDescriptor epoll_;
-  std::optional<Acceptor> acceptor_;  // since the first step
+  std::optional<Acceptor> acceptor_;  // created by the first step
   PeerMemory memory_;
   Matcher matcher_;
   std::map<int, Neighbour> neighbours_;
   Status ended_;
-  Deadline next_look_ = Deadline::max();  // for stalls
+  Deadline next_look_ = Deadline::max();  // when to look for stalls
 };
 
 class SocketChannel final : public Channel {

@@ -1,5 +1,4 @@
-// Algorithms by size: ranges of sizes, those that the user has named (HVD_ALGORITHM), and how a table of them is
-// displayed. Pure.
+// Algorithms by size: ranges of sizes, the ranges in the user's HVD_ALGORITHM, and a table of ranges for display. Pure.
 #pragma once
 
 #include <cstddef>

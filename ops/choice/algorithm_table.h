@@ -76,8 +76,8 @@ inline constexpr std::int64_t kHostBucketBytes = std::int64_t{8} << 20;
 inline constexpr std::int64_t kMaxBucketBytes = std::int64_t{64} << 20;
 
 // Chooses how many bytes of small tensors to reduce together: a larger bucket costs less per byte, but starts later,
-// and cannot be overtaken. The same on every rank. Between `ranks` ranks: the size above which a byte costs hardly more
-// than in the largest bucket.
+// and cannot be overtaken. Returns the same on every rank: the size above which a byte of an allreduce between `ranks`
+// ranks costs hardly more than in the largest bucket.
 std::int64_t bucket_bytes(AllreduceChoice& choice, int ranks);
 
 }  // namespace hvd

@@ -46,7 +46,7 @@ struct LinkCosts {
 
 double predicted_seconds(AllreduceAlgorithm algorithm, const LinkCosts& costs, const AllreduceSize& size);
 
-// Chooses what carries messages between hosts, by the time of a gradient of a megabyte on the ring.
+// Chooses the transport between hosts: the one over which the ring takes less time for a gradient of a megabyte.
 struct TransportChoice {
   bool mpi;            // MPI's messages; otherwise TCP
   std::string reason;  // for display

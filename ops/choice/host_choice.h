@@ -1,6 +1,7 @@
-// What is chosen inside a host: the form of an allreduce by its size, and by trying while the job runs, whether ranks
-// read each other's memory, and which stores copy into memory that others have read. Pure; the callers measure the
-// time. host_allreduce() and the table for users call the same function, so that they cannot differ.
+// Decisions about collectives inside a host. choose_host_form(): the form of an allreduce, from its size, the ranks and
+// the CPUs; host_allreduce() and the table for users both call it, so that they cannot differ. FormTrials: whether
+// direct access to other ranks' memory is faster, by timing the first calls of a size. CopyTrials: plain or
+// non-temporal stores. Pure: callers measure the time.
 #pragma once
 
 #include <array>
@@ -20,7 +21,7 @@ namespace hvd {
 // where that proved faster (FormTrials).
 enum class Reach { chunks, arena, memory };
 
-// What fits beside the number of a step of the window (ops/host/window.h).
+// The most bytes that fit beside the number of a step of the window (ops/host/window.h).
 inline constexpr std::int64_t kHostNoteBytes = Signal::kPayloadBytes;
 // Up to this size, one rank is done before all others have been scheduled again.
 inline constexpr std::int64_t kByLastBytes = 32 << 10;
@@ -81,10 +82,10 @@ std::string host_form_text(const HostShape& host, bool others_wanted);
 // bottleneck, the last moves the fewest bytes, and streaming fewer than plain stores; where tensors stay in caches,
 // streaming takes up to three times as long.
 //
-// For each power of two the calls go round the forms. After each round those that take twice as long as the fastest are
-// dropped; what is fastest after the last round is chosen. The first round, into cold memory, does not count, and
-// streaming is not in it: mostly it is a single slow call. All forms produce the same bits. All ranks call in the same
-// order with the same times, so all of them choose the same form.
+// For each power of two, calls try the possible forms one after another, in rounds. After each round the forms that
+// take twice as long as the fastest are dropped; the fastest after the last round is chosen. Times of the first round,
+// into cold memory, are ignored; streaming takes no part in it, so that it is mostly a single slow call. All forms
+// produce the same bits. All ranks call in the same order with the same times, so all of them choose the same form.
 class FormTrials {
  public:
   enum class Form { chunks, reading, streaming };
@@ -108,7 +109,8 @@ class FormTrials {
 
   // Returns the form of the next call of that many bytes.
   Choice choose(std::int64_t bytes, Alternatives alternatives) const;
-  // `seconds`: from the first rank's begin to the last rank's end. Returns whether this decides for the size.
+  // Records a trial, which took `seconds` from the first rank's start to the last rank's end. Returns whether the form
+  // for this size is now decided.
   bool took(std::int64_t bytes, const Choice& choice, double seconds);
   // The decision for display.
   std::string decision_text(const char* collective, std::int64_t bytes) const;
@@ -131,10 +133,11 @@ class FormTrials {
   std::array<Size, 64> sizes_{};
 };
 
-// What is worth trying for a collective of that many bytes, of all tensors together: for an allreduce, for one that
-// only moves data, and for one that has no reading form.
+// The alternatives that are worth trying for an allreduce of that many bytes, of all tensors together.
 FormTrials::Alternatives allreduce_alternatives(const HostShape& host, std::int64_t bytes);
+// The same for a collective that only moves data.
 FormTrials::Alternatives move_alternatives(const HostShape& host, std::int64_t bytes);
+// The same for a collective that has no reading form.
 FormTrials::Alternatives streaming_alternative(const HostShape& host, std::int64_t bytes);
 
 // Chooses the faster of two ways to copy into memory that other CPUs have just read.

@@ -169,10 +169,10 @@ class NcclCommunicator {
   // Throws if an asynchronous operation has failed.
   void check() const;
 
-  // The two ways to end; the communicator is not used afterwards. close() lets pending operations complete, and waits
-  // for the other ranks, which also leave; returns false if that is impossible or takes longer:
+  // Lets pending operations complete, and waits for the other ranks, which also leave. Returns false if that is
+  // impossible or takes longer; then call break_off(). The communicator is not used afterwards.
   bool close(Deadline deadline) noexcept;
-  // break_off() then aborts pending operations at once, on this rank.
+  // Aborts pending operations at once, on this rank. The communicator is not used afterwards.
   void break_off() noexcept;
 
  private:

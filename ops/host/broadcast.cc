@@ -2,8 +2,8 @@
 // memory directly. Chunks are smaller than in other collectives: all ranks are busy only while the root packs one chunk
 // and the others unpack another. If they share CPUs, they are busy anyway.
 //
-// Here are also the collectives without data: a barrier is one step, and the words of an exchange are beside its
-// number.
+// Also the collectives without tensors: a barrier is one step, and an exchange of words is a step with the words beside
+// its number.
 #include "core/base/error.h"
 #include "ops/host/collectives.h"
 

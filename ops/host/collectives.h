@@ -20,9 +20,10 @@
 // Sums are taken in rank order, element by element, so that a result depends neither on which rank reduces nor on how
 // tensors are fused or split.
 //
-// Inputs may be outputs, or be in place in an allgather's output. A joined rank (null input) takes part as if its
-// tensors contained the operation's identity. Lists of counts are those of CollectiveCall. A collective may be entered
-// as asking (Window::enter); those without bytes take no step, and cannot be declined.
+// An input may be in the same memory as its output, in an allgather also at its place in the output. A joined rank
+// (null input) takes part as if its tensors contained the operation's identity. Lists of counts are those of
+// CollectiveCall. A collective may be entered as asking (Window::enter); those without bytes take no step, and cannot
+// be declined.
 #pragma once
 
 #include <cstddef>
@@ -57,20 +58,22 @@ void reduce_to_leader(HostContext& context, std::span<const Piece> pieces, const
 // Second half: a broadcast from the leader.
 void broadcast_from_leader(HostContext& context, std::span<const Piece> pieces, DType dtype);
 
-// The forms of an allreduce, a file each; host_allreduce() chooses among them (ops/choice/host_choice.h). All produce
-// the same bits. `total`: the elements of all pieces, more than 0, with at least two ranks.
+// The forms of an allreduce, defined in small_allreduce.cc (note, by_last), chunked_allreduce.cc (one_step, sliced),
+// resident_allreduce.cc and reading_allreduce.cc; host_allreduce() chooses among them (ops/choice/host_choice.h). All
+// produce the same bits. `total`: the elements of all pieces, more than 0, with at least two ranks.
 
-// Up to Window::kNoteBytes, in two halves: the first waits for nobody, if the window can open a step.
+// For up to Window::kNoteBytes. Also in two halves, of which the first waits for no rank if the window can open a step.
 void note_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
                     std::int64_t total);
 void begin_note_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
                           std::int64_t total);
 void finish_note_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
                            std::int64_t total);
-// Up to one chunk, if ranks outnumber CPUs.
+// For up to one chunk, if ranks outnumber CPUs.
 void by_last_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
                        std::int64_t total);
-// In chunks. The first one may have been published before. Results of another type than the tensors' are accumulators.
+// Chunk by chunk; the first chunk may already have been published. Results of another type than the tensors' are
+// accumulators.
 void one_step_allreduce(HostContext& context, Publication publication, std::span<const Piece> pieces,
                         const Reduction& reduction, std::int64_t total);
 void sliced_allreduce(HostContext& context, Publication publication, std::span<const Piece> outputs,

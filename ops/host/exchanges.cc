@@ -37,8 +37,8 @@ std::int64_t count_in_step(std::int64_t total, std::int64_t step, std::int64_t e
   return std::clamp(total - step * elements_per_step, std::int64_t{0}, elements_per_step);
 }
 
-// Outputs are written while inputs are still to be read, at other places: an input in the same memory as its output is
-// copied first. Returns the copies, and redirects `pieces` to them.
+// Copies the inputs that are in the same memory as their outputs, since outputs are written before all of the inputs
+// are read. Returns the copies, and redirects `pieces` to them.
 std::unique_ptr<std::byte[]> set_aside(std::vector<Piece>& pieces, std::size_t size) {
   const auto in_place = [](const Piece& piece) { return piece.input != nullptr && piece.input == piece.output; };
   std::size_t bytes = 0;
@@ -132,10 +132,11 @@ void allgather_in_chunks(HostContext& context, const Parts& parts, DType dtype) 
   }
 }
 
-// Each rank writes its part into all outputs, block by block: it reads a block from memory once, for all of them. What
-// fits into the caches is better read: a write takes the lines of the output away from the cache of its owner.
-// `outputs`: where the whole outputs begin; `part`: this rank's inputs and their places in its outputs. Returns false,
-// on all ranks, if some rank has tensors that others cannot access; nothing has been moved then.
+// Each rank writes its part into all outputs, block by block: it reads a block from memory once, for all of them.
+// Tensors that fit into the caches are better read by their receivers: a write takes the lines of the output away from
+// the cache of its owner. `outputs`: where the whole outputs begin; `part`: this rank's inputs and their places in its
+// outputs. Returns false, on all ranks, if some rank has tensors that others cannot access; nothing has been moved
+// then.
 bool allgather_by_writing(HostContext& context, std::span<const Piece> outputs, std::span<const Piece> part,
                           std::size_t size) {
   bool accessible = true;

@@ -1,17 +1,18 @@
 // Allreduce inside a host: chooses among its forms (ops/choice/host_choice.h), and runs one.
 //
-// From reach_matters() on, the first step of the collective tells which forms are possible: every rank publishes how
-// the others can access its tensors: as a chunk in the window, as usual; by their places in the arena; or, while
-// reading from each other is tried or has proved faster, by their addresses. If the better way works for all ranks it
-// is taken. If no rank has published places, the first chunks are already there. If only some have, all ranks start
-// again with chunks. A form that the user has named (HVD_ALGORITHM) is taken; only how outputs are stored is tried.
+// For sizes at which reach_matters(), the first step of the collective tells which forms are possible. In it every rank
+// publishes its first chunk, the places of its tensors in the arena, or, while reading from each other is tried or has
+// proved faster, the addresses of its tensors. If all ranks have published places in the arena, or all of them
+// addresses, the tensors are accessed directly. If all have published chunks, the collective continues with these.
+// Otherwise all ranks start again with chunks. If the user has named a form (HVD_ALGORITHM), it is used, and only the
+// way to store outputs is tried.
 #include "ops/host/collectives.h"
 
 namespace hvd {
 
 namespace {
 
-// A rank that is alone on its host scales and rounds.
+// The allreduce of a rank that is alone on its host: scales and rounds.
 void reduce_alone(const Piece& piece, const Reduction& reduction, DType result_type, void* out) {
   const auto elements = static_cast<std::size_t>(piece.elements);
   if (out == nullptr || elements == 0) return;

@@ -1,7 +1,7 @@
 // The context of a rank's collectives inside its host (collectives.h): the shared window, the arena, access to the
-// other ranks' memory, and memory and measurements kept between calls; and how the algorithms move elements with it.
-// They are free functions on this context, one file each. Used by the thread that drives the engine; after an error of
-// a window's wait it may only be destroyed.
+// other ranks' memory, and the memory and measurements that are kept between calls. The algorithms are free functions
+// on this context; those below move elements for them. Used by the thread that drives the engine; after an error of a
+// window's wait it may only be destroyed.
 #pragma once
 
 #include <algorithm>
@@ -91,8 +91,9 @@ struct HostContext {
   const WindowWait::Describe describe;
   PeerMemory peers;
   bool reads = false;  // all ranks can read and write each other's memory
-  // Set before the first collective: the user's forms, equal on all ranks; and what logs a decision, on one rank.
+  // The forms that the user has named, equal on all ranks. Set before the first collective.
   std::vector<SizeRange<HostForm>> wanted;
+  // Logs the decision of a trial; empty on all ranks but one. Set before the first collective.
   std::function<void(const std::string&)> report;
   struct Trials {
     FormTrials allreduce, allgather, broadcast, alltoall, reducescatter;
@@ -101,7 +102,7 @@ struct HostContext {
   PublishingCopy publishing;                      // into this rank's slots
   PublishingCopy publishing_results;              // from scratch
   bool streams_outputs = false;                   // inside an OutputScope
-  std::vector<const void*> sources;               // what is reduced next: one per rank
+  std::vector<const void*> sources;               // the inputs of the next reduction, by rank
   std::vector<std::byte> read_blocks;             // of all ranks, for reading_allreduce()
   std::vector<const std::byte*> resident_inputs;  // of all ranks: by piece, within a piece by rank
   std::vector<std::byte*> resident_outputs;
@@ -198,7 +199,7 @@ class OutputScope {
 // Copies the next `count` elements into this rank's slot at `destination`; joined ranks write the identity.
 void pack(HostContext& context, PieceCursor& cursor, std::int64_t count, const Reduction& reduction,
           std::byte* destination);
-// Copies the next `count` elements from `source` to the outputs that are wanted.
+// Copies the next `count` elements from `source` to the outputs; pieces without output are skipped.
 void unpack(const HostContext& context, PieceCursor& cursor, std::int64_t count, std::size_t element_size,
             const std::byte* source);
 void write_output(const HostContext& context, std::byte* output, const std::byte* source, std::size_t bytes);
@@ -216,8 +217,9 @@ struct Publication {
 // Publishes the next chunk, if there is one.
 void publish_next(HostContext& context, Publication& publication, const Reduction& reduction);
 
-// Set the context's sources: to the ranks' published slots of the current step, from this offset on; to their notes.
+// Sets the context's sources to the ranks' published slots of the current step, from this offset on.
 void find_published(HostContext& context, std::size_t offset);
+// Sets the context's sources to the ranks' notes of the current step.
 void find_notes(HostContext& context);
 
 // Reduces the sources, one per rank and of the tensors' type, into `out`, in rank order.
@@ -228,9 +230,9 @@ inline void fold(const HostContext& context, const Reduction& reduction, DType o
 // Reduces the next `count` elements from the sources directly into the outputs, and advances the sources.
 void reduce_from_sources(HostContext& context, PieceCursor& cursor, std::int64_t count, const Reduction& reduction);
 
-// ---- How the ranks of a host reach each other's tensors without a copy in the window: they publish the places of
-// their tensors, in the arena or in their own memory, instead of the content; and the choice, by trial, whether a
-// collective of a size does (FormTrials, ops/choice/host_choice.h).
+// ---- Access to the other ranks' tensors without a copy in the window: ranks publish the places of their tensors, in
+// the arena or in their own memory, instead of the content. Trials decide for which sizes a collective does so
+// (FormTrials, ops/choice/host_choice.h).
 
 // The first byte of a step's note: what a rank has published in its slot.
 enum class Published : unsigned char { chunk, residence, addresses };
@@ -250,7 +252,8 @@ int count_ranks(const HostContext& context, Published kind);
 // The published places: by piece, within a piece by rank.
 std::vector<Place> published_places(const HostContext& context, std::size_t pieces);
 
-// A step in which every rank publishes addresses in its memory, if it can. Returns whether all ranks have.
+// Takes a step in which every rank publishes these places in its memory, if they are accessible. Returns whether all
+// ranks have published theirs.
 bool exchange_addresses(HostContext& context, std::span<const Place> places, bool accessible);
 
 // Data that this rank reads from another rank's input.
@@ -293,9 +296,9 @@ class PeerWriteScope {
 
 // Writes into another rank's output. Throws PeerLost if that rank has failed.
 void write_to_peer(HostContext& context, int rank, std::uint64_t address, const void* source, std::size_t bytes);
-// After a failure in a collective in which others may write into this rank's tensors: returns when none of them does
-// any more, and none will, so that the tensors can go back to their owner. A rank that is stopped inside of a write is
-// waited for no longer than kWithdrawTime; it may still write one block when it continues.
+// To be called after a failure in a collective in which others may write into this rank's tensors. Returns when none of
+// them writes any more, and none will, so that the tensors can be returned to their owner. Waits no longer than
+// kWithdrawTime for a rank that is stopped inside a write, which may still write one block when it continues.
 inline constexpr Duration kWithdrawTime = 2s;
 void withdraw_tensors(HostContext& context);
 
@@ -305,14 +308,14 @@ void while_others_write(HostContext& context, const Body& body) {
   try {
     body();
   } catch (const Declined&) {
-    throw;  // before anybody has begun
+    throw;  // thrown before any rank has written
   } catch (...) {
     withdraw_tensors(context);
     throw;
   }
 }
 
-// A step without data.
+// Takes a step without data.
 void rendezvous(HostContext& context);
 
 // Exchanges notes in a separate step; returns them by rank.

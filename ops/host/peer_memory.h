@@ -3,8 +3,8 @@
 //
 // Not every system permits it (Yama's ptrace_scope, seccomp, other users, other PID namespaces), so the ranks test it
 // at start: each publishes the address of a word, and tries to read the words of all others, and to write where there
-// is nothing. Nor is all memory accessible, even to its own process: what a driver has mapped is not. One thread at a
-// time.
+// is nothing. Some memory is not even accessible to its own process in this way: what a driver has mapped. Used by one
+// thread at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -40,8 +40,8 @@ class PeerMemory {
   // tensors, and the control plane will report why. Otherwise Internal.
   void read(int rank, std::uint64_t address, void* destination, std::size_t bytes,
             const std::function<std::string(int)>& describe) const;
-  // Copies to `address` in the rank's memory, as read() does from there. The caller sees to it that the memory is still
-  // meant for it (WindowWrites::begin).
+  // Copies to `address` in the rank's memory; otherwise as read(). The caller ensures that the rank has not withdrawn
+  // its memory (PeerWriteScope).
   void write(int rank, std::uint64_t address, const void* source, std::size_t bytes,
              const std::function<std::string(int)>& describe) const;
   // Whether this rank's memory at all these addresses, of which some may be null, is accessible in this way. Cheap for

@@ -20,17 +20,18 @@
 //   5. Reduction r + 2 is written by ranks that have seen all ranks publish step t + 2: the area of r is free again.
 //
 // Assignment of slices: with a CPU per rank every rank has the slice of its own number. If ranks outnumber CPUs, slices
-// are claimed from a counter, so that ranks that have a CPU do the work; and all ranks sleep on one word that the last
-// to arrive changes, instead of on each rank's. Before it does, it may write data that all others then read. The result
-// is the same: a slice is reduced in rank order by any rank.
+// are claimed from a counter, so that ranks that have a CPU do the work; and all ranks sleep on one word, which the
+// last to arrive changes, instead of on each rank's. Before the last one changes it, it may write data that all others
+// then read. The result is the same: a slice is reduced in rank order by any rank.
 //
-// With its number every rank publishes a call id, equal on all ranks that are in the same collective, and whether it
-// declines. If all ask (Entry::asking) and one declines, all ranks take the first step, detect that at its end
-// (await_all() throws Declined), and have done nothing else.
+// Beside the step's number every rank publishes a call id, which is equal on all ranks that are in the same collective,
+// and whether it declines. If ranks ask for a collective (Entry::asking) and one declines, all of them take the first
+// step, and await_all() throws Declined at its end; nothing else has happened then.
 //
 // A collective may let the ranks write into each other's own memory (WindowWrites).
 //
-// Used by one thread per rank. All waits end with Timeout at the deadline of the collective, or as the AbortFlag says.
+// Used by one thread per rank. Each wait ends with Timeout after WindowOptions::timeout without progress, or with the
+// AbortFlag's reason.
 #pragma once
 
 #include <sched.h>
@@ -57,9 +58,9 @@ namespace hvd {
 //
 //   Shared | a Rank for each rank | two slots of `room` bytes for each rank | two result areas of `room` bytes
 //
-// Initially zero, which is also the state of newly constructed objects: another rank may have begun already, so nothing
-// is constructed here. Processes that map the same memory must have the same kLayout: a change of Rank, of Shared or of
-// the order above increments it.
+// The memory is initially zero, which is also the state of newly constructed objects. Nothing is constructed in it
+// here, since another rank may already have begun. Processes that map the same memory must have the same kLayout: a
+// change of Rank, of Shared or of the order above increments it.
 struct WindowMemory {
   static constexpr std::uint32_t kLayout = 2;
   static constexpr std::size_t kCpuWords = CPU_SETSIZE / 64;
@@ -72,8 +73,8 @@ struct WindowMemory {
     std::array<Signal, 2> published;  // by the step's parity
     Signal reduced;
     alignas(128) std::array<std::atomic<std::uint64_t>, kCpuWords> cpus;  // the rank's affinity mask
-    alignas(128) std::atomic<std::uint32_t> writing;  // 1: this rank writes, or is about to, into the memory of others
-    alignas(128) std::atomic<std::uint32_t> withdrawn;  // 1: this rank's own memory is no longer to be written
+    alignas(128) std::atomic<std::uint32_t> writing;    // 1: this rank writes into others' memory, or is about to
+    alignas(128) std::atomic<std::uint32_t> withdrawn;  // 1: others must not write into this rank's memory any more
   };
 
   // Used if ranks outnumber CPUs. The writer of all_published is the last rank to publish the step, the writer of
@@ -83,7 +84,7 @@ struct WindowMemory {
     Signal all_reduced;
     alignas(128) std::atomic<std::uint32_t> published;  // sum of all ranks' steps: ranks * t when the last publishes t
     std::atomic<std::uint32_t> declined;                // 1: by some rank in the step that is being published
-    alignas(128) std::atomic<std::uint32_t> claimed;    // slices of the reduction, by the ranks that reduce
+    alignas(128) std::atomic<std::uint32_t> claimed;    // slices that ranks have taken, or tried to take
     alignas(128) std::atomic<std::uint32_t> finished;
     alignas(128) std::atomic<std::uint32_t> layout;  // kLayout, set by the first rank
   };
@@ -122,13 +123,13 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std
 struct WindowOptions {
   std::size_t chunk_bytes = 256 << 10;
   int cpus = 0;                  // available to the ranks of this host; 0: determined by the ranks together
-  Duration timeout = 300s;       // of one collective
+  Duration timeout = 300s;       // of each wait
   Duration start_timeout = 30s;  // for all ranks to arrive in the constructor
 };
 
-// How a rank waits for the others: it spins, then sleeps, until the deadline of the collective or the AbortFlag ends
-// the wait. The engine's thread spins for a moment, so that it does not take the CPU from the program's threads; a
-// caller, which has nothing else to do, spins for milliseconds unless another thread wants the CPU.
+// How a rank waits for the others: it spins, then sleeps, until its timeout or the AbortFlag ends the wait. The
+// engine's thread spins for a moment, so that it does not take the CPU from the program's threads; a caller, which has
+// nothing else to do, spins for milliseconds unless another thread wants the CPU.
 class WindowWait {
  public:
   using Milestone = WindowMemory::Milestone;
@@ -148,8 +149,8 @@ class WindowWait {
   // See Backend::set_late_callback.
   void set_late_callback(Duration timeout, std::function<bool()> late);
 
-  // `what` (a literal) names the collective in errors. Until all have arrived in it, waits use a policy of their own:
-  // other ranks may not have entered the collective at all, while those that have will progress soon.
+  // `what` (a literal) names the collective in errors. Until all ranks have arrived in it, waits use a separate policy:
+  // a rank that has not entered the collective may be late, while those that have entered make progress soon.
   void begin(const char* what) {
     what_ = what;
     arriving_ = true;
@@ -214,8 +215,8 @@ class WindowReduction {
 };
 
 // Tracks which ranks write into other ranks' tensors. A rank that fails in such a collective withdraws its memory
-// before it returns its tensors to their owner: from then on nobody begins to write there, and it can see when nobody
-// does any more.
+// before it returns its tensors to their owner: from then on no rank begins to write there, and is_writing() tells when
+// the last write has ended.
 class WindowWrites {
  public:
   explicit WindowWrites(const WindowMemory& memory) : memory_(memory) {}
@@ -266,9 +267,9 @@ class Window {
   static constexpr std::size_t kNoteBytes = Signal::kPayloadBytes;
   std::byte* local_note();
   void publish();
-  // publish() if ranks outnumber CPUs: the last rank, which can read the data of all ranks, calls of_last() before the
-  // others continue, unless one has declined. What it writes there to the reduction's result() or to common_note(),
-  // others can read after await_all() until they publish the next step.
+  // publish() for ranks that outnumber CPUs: unless a rank has declined, the last one to publish calls of_last() before
+  // the others continue. of_last() may read the data of all ranks, and write to the reduction's result() or to
+  // common_note(), which the others can read after await_all() until they publish the next step.
   void publish(const auto& of_last) {
     if (!announce()) return;
     if (memory_.shared->declined.load(std::memory_order_relaxed) == 0) of_last();

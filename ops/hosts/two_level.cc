@@ -39,10 +39,11 @@ class TwoLevelPass {
         reduction_order_(layout.slice_bounds(), host - 1 + layout.slices()),
         broadcast_order_(layout.slice_bounds(), host) {}
 
-  // For the leader: values of this part of a slice are needed; results of it are available. As SlicedReduction's hooks.
+  // SlicedReduction's hook `ready`, of the leader: values of this part of a slice are needed.
   void make_ready(std::int64_t begin, std::int64_t end) { reduce_until(reduction_order_.up_to(begin, end)); }
 
-  // The first results arrive while values are still needed: they are held back, because the others know only one order.
+  // SlicedReduction's hook `complete`, of the leader: results of this part are available. The first of them arrive
+  // while values are still needed. They are held back then, because the other ranks perform all of the reduction first.
   void complete(std::int64_t begin, std::int64_t end) {
     if (reduced_ == reduction_order_.elements()) broadcast_until(broadcast_order_.up_to(begin, end));
   }
@@ -84,7 +85,7 @@ class TwoLevelPass {
     }
   }
 
-  // What make(piece, part) returns for each part of a piece in the elements [from, to) of a sequence.
+  // Returns make(piece, part) of each part of a piece in the elements [from, to) of a sequence.
   template <typename Make>
   std::vector<Piece> pieces_in(const SliceSequence& order, std::int64_t from, std::int64_t to, const Make& make) const {
     std::vector<Piece> pieces;

@@ -18,15 +18,15 @@ namespace hvd {
 // The lowest rank of each host.
 std::vector<int> leaders_of(const Topology& topology);
 
-// The allreduce. `context` belongs to this rank's host; `transport` connects all ranks; `words` exchanges their words.
-// The timeout applies to a leader's part and to each wait inside the host.
+// Makes the backend for the allreduce. `context` belongs to this rank's host; `transport` connects all ranks; `words`
+// exchanges their words. The timeout applies to a leader's part and to each wait inside the host.
 std::unique_ptr<Backend> make_two_level_backend(std::shared_ptr<HostContext> context,
                                                 std::shared_ptr<Transport> transport, const Topology& topology,
                                                 std::shared_ptr<WordExchange> words, Duration timeout,
                                                 ChooseAllreduce choose_allreduce,
                                                 InstructionSet instruction_set = InstructionSet::automatic);
 
-// The vote.
+// Makes the exchange of words for the vote.
 std::unique_ptr<WordExchange> make_two_level_words(std::shared_ptr<HostContext> context,
                                                    std::shared_ptr<Transport> transport, const Topology& topology,
                                                    Duration timeout);

@@ -49,9 +49,11 @@ InstructionSet instruction_set_from(const std::string& name);
 struct Reduction {
   DType dtype = DType::float32;  // the tensors' type
   ReduceOp op = ReduceOp::sum;   // sum, min, max, product
-  double prescale = 1.0;         // factors are applied in double (in float32 to 16-bit floats, not at all to booleans),
-                                 // as if in float32 if float32 represents them;
-  double postscale = 1.0;        // integers are then truncated toward zero and saturate; by 1/n they are divided by n
+  // The factor of the inputs. Factors are applied in double (in float32 to 16-bit floats, not at all to booleans), as
+  // if in float32 if float32 represents them. Scaled integers are truncated toward zero and saturate; 1/n divides by n.
+  double prescale = 1.0;
+  // The factor of the result, applied in the same way.
+  double postscale = 1.0;
   InstructionSet instruction_set = InstructionSet::automatic;  // does not affect the result
 };
 

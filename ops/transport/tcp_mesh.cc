@@ -93,7 +93,7 @@ Peer accept_one(Acceptor& acceptor, const std::vector<int>& missing, const MeshS
   }
 }
 
-// The connections of one peer that have come so far, in the order in which it connected them.
+// The connections accepted from one peer so far, in the order in which it connected them.
 class Arrivals {
  public:
   Arrivals(std::size_t networks, int per_network)

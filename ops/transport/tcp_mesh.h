@@ -1,14 +1,13 @@
 // Connects every pair of some ranks once, at start.
 //
-// Each rank listens on its addresses, publishes them in the store under "data/<rank>" with the number of sockets that
-// it wants to each peer, connects to the lower ranks and accepts the higher ones. A pair uses the smaller of its two
-// numbers of sockets, on each network of the lower rank. A rank begins to accept when it is connected to all lower
-// ones, so that the mesh grows from rank 0 upwards without a cycle of waits. Afterwards no rank listens any more.
+// Each rank listens on its addresses and publishes them in the store under "data/<rank>", with the number of sockets
+// that it wants for each peer. It connects to the lower ranks and accepts the higher ones. A pair of ranks uses the
+// smaller of its two numbers, on each network of the lower rank. A rank accepts connections only once it is connected
+// to all lower ranks: the mesh grows from rank 0 upwards, without a cycle of waits. No rank listens afterwards.
 //
 // One TCP connection runs on one core at either end, and in clouds it may be limited to a share of the link's
-// bandwidth. Above some speed several connections are needed to fill the link; below it one is best. Over which of its
-// interfaces a host reaches an address is for its routes to say: hosts with two interfaces use both if each is in a
-// network of its own.
+// bandwidth. Above some speed several connections are needed to fill the link; below it one is best. The routing table
+// selects the interface for an address. A host with two interfaces uses both only if they are on different networks.
 #pragma once
 
 #include <cstddef>
@@ -42,16 +41,16 @@ struct MeshSetup {
   Deadline deadline;
 };
 
-// Returns connected, authenticated sockets to each other rank, in the same order at both ends, those on different
-// networks by turns. Throws Timeout that names the ranks that did not connect.
+// Returns connected, authenticated sockets to each other rank, in the same order at both ends, alternating between
+// networks. Throws Timeout that names the ranks that did not connect.
 std::map<int, std::vector<Socket>> connect_mesh(const MeshSetup& setup);
 
 // The number of connections to a peer by the speed of the network link: 1 if it is unknown or below 25 Gb/s, then 2,
 // and 4 from 100 Gb/s. Pure.
 int sockets_for_speed(std::optional<int> megabits_per_second);
 
-// Those of this host's addresses over which messages can be spread evenly, in their order: the ones with the highest
-// speed, and all whose speed is unknown. Pure.
+// Returns, in their order, the addresses of this host over which messages can be spread evenly: those with the highest
+// speed, and those whose speed is unknown. Pure.
 std::vector<std::string> equally_fast(const std::vector<std::string>& addresses,
                                       const std::function<std::optional<int>(const std::string&)>& speed_of);
 

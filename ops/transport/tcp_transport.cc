@@ -166,7 +166,7 @@ class SendQueue final : public MessageQueue {
 class ReceiveQueue final : public MessageQueue {
  public:
   void push(PostedMessage& operation) { queue_.push_back({.header = {}, .operation = &operation}); }
-  // Received so far.
+  // The number of notices received so far.
   std::uint64_t notices() const { return notices_; }
 
   // Reads what has arrived without blocking, with one call, and marks complete operations as done. The queue must not
@@ -209,7 +209,8 @@ class ReceiveQueue final : public MessageQueue {
     }
   }
 
-  // After a notice, which was read into the header of the front message: moves the `bytes` that followed it there.
+  // Called when a notice was read into the header of the front message: moves the `bytes` behind the notice to where
+  // the front message begins.
   void move_up(std::size_t bytes) {
     std::vector<std::span<std::byte>> places;
     for (Entry& message : queue_) {
@@ -254,7 +255,7 @@ class TcpTransport final : public Transport {
     try {
       flush_sends();
     } catch (const Error&) {
-      // An error that sending does not explain; no caller is left to report it to.
+      // No caller is left to whom it could be reported.
     }
     discard_notices();
   }
@@ -353,7 +354,7 @@ class TcpTransport final : public Transport {
     }
   };
 
-  // Since when a count has been the same.
+  // Tracks since when a count has not changed.
   struct SilenceClock {
     bool has_moved(std::uint64_t to, TimePoint now) {
       if (count == to) return false;
@@ -397,7 +398,7 @@ class TcpTransport final : public Transport {
 
   void advance_sends(Connection& connection) {
     if (connection.sends.empty() || connection.sends.advance(connection.socket)) return;
-    connection.sends.drop_notices();  // a peer that has left after it had done its part needs none
+    connection.sends.drop_notices();  // a peer that has done its part and left needs none
     if (!connection.sends.empty()) throw PeerLost(describe_loss(connection.sends.front(), connection.peer_name));
   }
 
@@ -471,7 +472,7 @@ class TcpTransport final : public Transport {
     const Deadline deadline = deadline_after(kTransportFlushTime);
     for (Connection* connection : active_) connection->receives.clear();
     for (;;) {
-      // A lost peer waits for nothing.
+      // Removes connections that are done. A peer whose connection is lost waits for no message any more.
       std::erase_if(active_, [](Connection* connection) {
         return connection->sends.empty() || !connection->sends.advance(connection->socket) || connection->sends.empty();
       });
@@ -481,8 +482,8 @@ class TcpTransport final : public Transport {
     }
   }
 
-  // A connection that is closed with unread bytes is reset, and what was sent last is lost. Only what has arrived by
-  // now is read: whoever is still sending a message is to learn that nobody takes it.
+  // Closing a connection with unread bytes resets it, and the peer loses what was sent to it last. Reads only what has
+  // arrived by now: a peer that is still sending must learn that its message is not received.
   void discard_notices() {
     std::array<std::byte, 64 * sizeof(DataFrameHeader)> bytes;
     for (const auto& [rank, peer] : peers_) {

@@ -1,21 +1,20 @@
 // A transport over TCP connections between every two ranks.
 //
-// A message is a 32-byte header (DataFrameHeader) and the payload, sent from and received into the poster's memory.
+// A message is a 32-byte header (DataFrameHeader) and the payload, sent from, and received into, the caller's memory.
 // There is no thread: posting a send tries to send at once, everything else happens inside wait(). A wait first polls
 // with non-blocking reads, since a poll() costs more than a short message takes, and yields the CPU in between, since
 // the sender may need it. Then, or if polling was recently unsuccessful, it sleeps in poll() on all connections with
 // posted operations, and wakes every kAbortPollInterval to check the abort flag.
 //
-// Fast networks take several connections to fill. Of K connections to a peer, message i to it is sent on number i mod
-// K, and message i from it is read from number i mod K: as each connection keeps the order, so do all together.
+// Fast networks take several connections to fill. With K connections to a peer, the i-th message in either direction
+// uses connection i mod K. As each connection keeps its order, the messages of a direction keep theirs.
 //
-// A rank that has waited for half of the silence that it allows, without a byte of a message from the awaited peer,
-// sends a notice, a header without a payload, to all its peers. For those that wait for a message of this rank the
-// silence begins anew, and ends after its own: of ranks that wait for each other, the one at the end of the chain gives
-// up first, and names the rank that does not wait.
+// A rank that has waited for half its silence limit without a byte from the awaited peer sends a notice, a header
+// without payload, to all peers. Ranks that wait for this one restart their limit when they receive it. In a chain of
+// waiting ranks the last one therefore times out first, and its error names the rank that is stuck.
 //
-// size() is the number of ranks of the mesh. A connection without posted operations is not watched: a peer that left
-// after it had done its part is no error.
+// size() is the number of ranks of the mesh. A connection without posted operations is not watched: a peer that leaves
+// after it has done its part causes no error.
 #pragma once
 
 #include <bit>
@@ -50,7 +49,8 @@ static_assert(sizeof(DataFrameHeader) == 32 && std::is_trivially_copyable_v<Data
 static_assert(std::endian::native == std::endian::little, "the wire format is little endian");
 
 // Returns when all connections are established. Throws as connect_mesh does. `abort` outlives the transport. `silence`:
-// a wait() continues beyond its deadline while the peer's bytes, notices included, have moved within this time.
+// the silence limit. A wait() continues beyond its deadline as long as bytes have moved between this rank and the peer,
+// notices included, within this time.
 std::unique_ptr<Transport> make_tcp_transport(const MeshSetup& setup, WaitPolicy policy, const AbortFlag& abort,
                                               Duration silence = {});
 

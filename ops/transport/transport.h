@@ -1,5 +1,5 @@
-// Sends bytes between two ranks. This header is the specification; TcpTransport and the plugins' implement
-// it, tests/support wraps it to inject faults.
+// Sends bytes between two ranks. This header is the specification. TcpTransport and PluginTransport implement it;
+// tests/support wraps them to inject faults.
 //
 // A transport knows no collective: between each pair of ranks it keeps, in each direction, an ordered sequence of
 // messages. Messages posted to a peer arrive there in the order of posting and are matched with that peer's receives in
@@ -59,11 +59,11 @@ class Transport {
   virtual void wait(RequestId request, Deadline deadline) = 0;
 
   // Like wait(), for messages that may take long: returns false if the operation is not complete by `until`, which is
-  // no failure; the request must then be waited for again. Checks at least once.
+  // not an error; the request must then be waited for again. Checks at least once.
   virtual bool wait_until(RequestId request, TimePoint until) = 0;
 };
 
-// What transports have in common.
+// ---- What implementations share.
 
 // A rank's name in messages: "rank 2 on host-b (pid 1234)".
 using DescribeRank = std::function<std::string(int)>;
@@ -99,8 +99,9 @@ std::string describe_mismatch(const PostedMessage& expected, const std::string& 
 // The error if the peer has closed its end.
 std::string describe_loss(const PostedMessage& operation, const std::string& peer_name);
 
-// Operations by RequestId, numbered in order of posting, from the oldest that was not waited for to the newest. They
-// keep their addresses until they are waited for, so that queues may point to them. Used on the transport's thread.
+// Posted operations by RequestId. Requests are numbered in order of posting; the window contains those from the oldest
+// that is not retired to the newest. An operation keeps its address until it is retired, so queues may point to it.
+// Used on the transport's thread.
 class OperationWindow {
  public:
   PostedMessage& add(PostedMessage operation);
