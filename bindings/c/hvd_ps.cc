@@ -396,7 +396,8 @@ void hvd_ps_abandon(hvd_ps* ps) { delete ps; }
 hvd_status hvd_ps_open(hvd_ps* ps, const hvd_ps_table* table, int32_t* number) {
   return guarded([&] {
     const hvd_ps_table given = copy_versioned(required(table, "table"), hvd_ps_table HVD_PS_TABLE_INIT, "hvd_ps_table");
-    required(number, "number") = client_of(ps).open(to_spec(given), static_cast<std::uint32_t>(given.cache));
+    std::int32_t& out = required(number, "number");  // checked before the table is opened
+    out = client_of(ps).open(to_spec(given), static_cast<std::uint32_t>(given.cache));
   });
 }
 
@@ -484,7 +485,10 @@ hvd_status hvd_ps_restore(hvd_ps* ps, const char* folder, hvd_ps_work** work) {
 }
 
 hvd_status hvd_ps_stats(hvd_ps* ps, hvd_ps_work** work) {
-  return ask_servers(ps, &required(work, "work"), [](ParameterClient& client) { return client.stats(); });
+  return ask_servers(ps, work, [&](ParameterClient& client) {
+    required(work, "work");
+    return client.stats();
+  });
 }
 
 const char* hvd_ps_work_stats(hvd_ps_work* work) {

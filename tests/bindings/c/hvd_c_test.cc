@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "include/hvd_ps.h"
 #include "tests/support/catch.h"
 #include "tests/support/process_entries.h"
 #include "tests/support/sanitized.h"
@@ -121,6 +122,28 @@ TEST_CASE("null pointers and foreign structures are refused") {
   tensor.dimensions = 1000;
   CHECK(hvd_submit(&call, &work) == HVD_INVALID_ARGUMENT);
   CHECK(work == nullptr);
+}
+
+TEST_CASE("parameter servers: null pointers are refused") {
+  const Job job;
+  hvd_ps* ps = nullptr;
+  hvd_ps_work* work = nullptr;
+  hvd_ps_table table = HVD_PS_TABLE_INIT;
+  CHECK(hvd_ps_connect(nullptr) == HVD_INVALID_ARGUMENT);
+  REQUIRE(hvd_ps_connect(&ps) == HVD_OK);
+  CHECK(hvd_ps_stats(nullptr, &work) == HVD_INVALID_ARGUMENT);
+  CHECK(hvd_ps_stats(ps, nullptr) == HVD_INVALID_ARGUMENT);
+  CHECK(last_error_says("work is NULL"));
+  CHECK(hvd_ps_snapshot(ps, nullptr, &work) == HVD_INVALID_ARGUMENT);
+  CHECK(hvd_ps_register_update(nullptr, nullptr, nullptr) == HVD_INVALID_ARGUMENT);
+  CHECK(hvd_ps_open(ps, nullptr, nullptr) == HVD_INVALID_ARGUMENT);
+  table.name = "sums";
+  CHECK(hvd_ps_open(ps, &table, nullptr) == HVD_INVALID_ARGUMENT);
+  CHECK(hvd_ps_work_wait(nullptr, 0) == HVD_INVALID_ARGUMENT);
+  hvd_ps_work_free(nullptr);
+  CHECK(work == nullptr);
+  CHECK(hvd_ps_close(nullptr) == HVD_INVALID_ARGUMENT);
+  CHECK(hvd_ps_close(ps) == HVD_OK);
 }
 
 TEST_CASE("several operations are run at once, or none") {
