@@ -6,7 +6,8 @@
  * independent of all of this.
  *
  * The conventions are those of hvd.h: status codes, hvd_last_error(), any thread, structures that begin with their
- * size.
+ * size. In a callback of hvd_work_on_done(), functions that would block return HVD_INVALID_ARGUMENT: those that connect
+ * or serve, waits with a timeout other than 0 for what is not done, and calls without `work`.
  */
 #ifndef HVD_PS_H
 #define HVD_PS_H
@@ -116,7 +117,8 @@ HVD_API hvd_status hvd_ps_connect(hvd_ps** ps);
  * again, and nothing else but hvd_ps_close() or hvd_ps_abandon(). */
 HVD_API hvd_status hvd_ps_leave(hvd_ps* ps, int64_t timeout_us);
 
-/* hvd_ps_leave() without a time limit, unless it is done, and closes the connections. `ps` is freed even on failure. */
+/* hvd_ps_leave() without a time limit, unless it is done, and closes the connections. `ps` is freed even on failure,
+ * unless the call is refused in a callback. */
 HVD_API hvd_status hvd_ps_close(hvd_ps* ps);
 
 /* Frees `ps` without a word to the servers, which then take this worker for lost. */

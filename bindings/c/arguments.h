@@ -1,4 +1,4 @@
-// What the functions of the C interface share: status codes for exceptions, and checks of what callers pass.
+// What the functions of the C interface share: status codes for exceptions, and checks of arguments and callers.
 #pragma once
 
 #include <cstddef>
@@ -75,6 +75,17 @@ T known(std::optional<T> (*from)(std::int64_t), std::int32_t number, const char*
     return *value;
   }
   throw_unknown(what, number);
+}
+
+// Whether the calling thread is in a callback of hvd_work_on_done().
+inline constinit thread_local bool is_called_back = false;
+
+// For functions that block: the callback's thread may be the one that has to complete what they wait for.
+inline void refuse_in_callback(const char* function) {
+  if (!is_called_back) return;
+  throw InvalidArgument(
+      std::string(function) +
+      "() was called by a callback of hvd_work_on_done(), which must not wait: let another thread do it");
 }
 
 inline Deadline deadline_in(std::int64_t timeout_us) {

@@ -206,8 +206,6 @@ hvd_topology own_place() {
 
 // ---- Callbacks of hvd_work_on_done()
 
-thread_local bool is_called_back = false;
-
 // Lives until it was called, which happens because every operation ends.
 struct DoneCallback {
   void (*done)(void*);
@@ -219,14 +217,6 @@ void call_back(void* callback) {
   const bool before = std::exchange(is_called_back, true);
   own->done(own->context);
   is_called_back = before;
-}
-
-// Functions that wait would need the thread that runs the callback.
-void refuse_in_callback(const char* function) {
-  if (!is_called_back) return;
-  throw InvalidArgument(
-      std::string(function) +
-      "() was called by a callback of hvd_work_on_done(), which must not wait: let another thread do it");
 }
 
 hvd_status start_message(const hvd_message* message, hvd_work** work,
@@ -580,7 +570,10 @@ hvd_status hvd_start_timeline(const char* path, int mark_cycles) {
 }
 
 hvd_status hvd_stop_timeline(void) {
-  return guarded([] { Instance::get().joined_runtime()->stop_timeline(); });
+  return guarded([] {
+    refuse_in_callback("hvd_stop_timeline");
+    Instance::get().joined_runtime()->stop_timeline();
+  });
 }
 
 hvd_status hvd_describe_gpu_libraries(const char** text) {

@@ -258,7 +258,12 @@ void count_call(Metrics& metrics, Start start, std::size_t rows) {
   metrics.worker.rows.add(rows);
 }
 
-// Where there is no `work`, the caller waits for the call.
+// Without `work` the caller waits, which a callback must not do.
+void refuse_wait_in_callback(hvd_ps_work** work, const char* function) {
+  if (work == nullptr) refuse_in_callback(function);
+}
+
+// Without `work` this waits for the call.
 void wait_or_hand_out(const std::shared_ptr<ParameterClient>& client, ParameterClient::CallReference started,
                       hvd_ps_work** work) {
   if (work != nullptr) {
@@ -268,10 +273,11 @@ void wait_or_hand_out(const std::shared_ptr<ParameterClient>& client, ParameterC
   }
 }
 
-hvd_status start_call(hvd_ps* ps, std::int32_t table, const std::uint64_t* keys, std::size_t count,
-                      const float* gradients, float* rows, hvd_ps_work** work, Start start) {
+hvd_status start_call(const char* function, hvd_ps* ps, std::int32_t table, const std::uint64_t* keys,
+                      std::size_t count, const float* gradients, float* rows, hvd_ps_work** work, Start start) {
   return guarded([&] {
     if (work != nullptr) *work = nullptr;
+    refuse_wait_in_callback(work, function);
     const hvd_ps& own = required(ps, "ps");
     ParameterClient& client = *own.client;
     const bool is_whole = keys == nullptr && client.spec(table).dense;
@@ -289,9 +295,10 @@ hvd_status start_call(hvd_ps* ps, std::int32_t table, const std::uint64_t* keys,
 
 // A call to all servers.
 template <typename StartCall>
-hvd_status ask_servers(hvd_ps* ps, hvd_ps_work** work, const StartCall& start) {
+hvd_status ask_servers(const char* function, hvd_ps* ps, hvd_ps_work** work, const StartCall& start) {
   return guarded([&] {
     if (work != nullptr) *work = nullptr;
+    refuse_wait_in_callback(work, function);
     const auto& client = required(ps, "ps").client;
     wait_or_hand_out(client, start(*client), work);
   });
@@ -338,6 +345,7 @@ extern "C" {
 
 hvd_status hvd_ps_serve(void) {
   return guarded([] {
+    refuse_in_callback("hvd_ps_serve");
     const JobPlace place = find_place_of_server(process_environment());
     const int number = place.config.job.server;
     const Log log("server " + std::to_string(number), place.config.diagnosis.log_level);
@@ -363,6 +371,7 @@ hvd_status hvd_ps_register_update(const char* name, hvd_ps_update update, void* 
 
 hvd_status hvd_ps_connect(hvd_ps** ps) {
   return guarded([&] {
+    refuse_in_callback("hvd_ps_connect");
     hvd_ps*& out = required(ps, "ps");
     out = nullptr;
     const auto runtime = Instance::get().runtime();
@@ -372,12 +381,14 @@ hvd_status hvd_ps_connect(hvd_ps** ps) {
 
 hvd_status hvd_ps_leave(hvd_ps* ps, int64_t timeout_us) {
   return guarded([&] {
+    if (timeout_us != 0) refuse_in_callback("hvd_ps_leave");
     if (!required(ps, "ps").leave(deadline_in(timeout_us))) throw Timeout("other workers have not left yet");
   });
 }
 
 hvd_status hvd_ps_close(hvd_ps* ps) {
   return guarded([&] {
+    refuse_in_callback("hvd_ps_close");
     const std::unique_ptr<hvd_ps> own(&required(ps, "ps"));
     // It leaves in any case: the others may need its shard, and must not take it for lost.
     Status failure;
@@ -395,6 +406,7 @@ void hvd_ps_abandon(hvd_ps* ps) { delete ps; }
 
 hvd_status hvd_ps_open(hvd_ps* ps, const hvd_ps_table* table, int32_t* number) {
   return guarded([&] {
+    refuse_in_callback("hvd_ps_open");
     const hvd_ps_table given = copy_versioned(required(table, "table"), hvd_ps_table HVD_PS_TABLE_INIT, "hvd_ps_table");
     std::int32_t& out = required(number, "number");  // checked before the table is opened
     out = client_of(ps).open(to_spec(given), static_cast<std::uint32_t>(given.cache));
@@ -418,26 +430,28 @@ hvd_status hvd_ps_cache_counts(hvd_ps* ps, int32_t table, uint64_t* found, uint6
 }
 
 hvd_status hvd_ps_pull(hvd_ps* ps, int32_t table, const uint64_t* keys, size_t count, float* rows, hvd_ps_work** work) {
-  return start_call(ps, table, keys, count, nullptr, rows, work, &ParameterClient::pull);
+  return start_call("hvd_ps_pull", ps, table, keys, count, nullptr, rows, work, &ParameterClient::pull);
 }
 
 hvd_status hvd_ps_push(hvd_ps* ps, int32_t table, const uint64_t* keys, size_t count, const float* gradients,
                        hvd_ps_work** work) {
-  return start_call(ps, table, keys, count, gradients, nullptr, work, &ParameterClient::push);
+  return start_call("hvd_ps_push", ps, table, keys, count, gradients, nullptr, work, &ParameterClient::push);
 }
 
 hvd_status hvd_ps_push_pull(hvd_ps* ps, int32_t table, const uint64_t* keys, size_t count, const float* gradients,
                             float* rows, hvd_ps_work** work) {
-  return start_call(ps, table, keys, count, gradients, rows, work, &ParameterClient::push_pull);
+  return start_call("hvd_ps_push_pull", ps, table, keys, count, gradients, rows, work, &ParameterClient::push_pull);
 }
 
 hvd_status hvd_ps_fill(hvd_ps* ps, int32_t table, const float* values, size_t count, hvd_ps_work** work) {
-  return start_call(ps, table, nullptr, count, values, nullptr, work, &ParameterClient::fill);
+  return start_call("hvd_ps_fill", ps, table, nullptr, count, values, nullptr, work, &ParameterClient::fill);
 }
 
 hvd_status hvd_ps_work_wait(hvd_ps_work* work, int64_t timeout_us) {
   return guarded([&] {
-    if (!client_of(work)->wait(work->call, deadline_in(timeout_us))) throw Timeout("the work is not done yet");
+    const auto client = client_of(work);
+    if (timeout_us != 0 && !client->is_done(work->call)) refuse_in_callback("hvd_ps_work_wait");
+    if (!client->wait(work->call, deadline_in(timeout_us))) throw Timeout("the work is not done yet");
   });
 }
 
@@ -457,6 +471,7 @@ void hvd_ps_work_free(hvd_ps_work* work) {
 
 hvd_status hvd_ps_flush(hvd_ps* ps, int64_t timeout_us) {
   return guarded([&] {
+    if (timeout_us != 0) refuse_in_callback("hvd_ps_flush");
     if (!client_of(ps).flush(deadline_in(timeout_us))) throw Timeout("calls to parameter servers are not done yet");
   });
 }
@@ -473,19 +488,22 @@ hvd_status hvd_ps_get_clock(hvd_ps* ps, uint32_t* own, uint32_t* lowest) {
 }
 
 hvd_status hvd_ps_set_learning_rate(hvd_ps* ps, int32_t table, float rate, hvd_ps_work** work) {
-  return ask_servers(ps, work, [&](ParameterClient& client) { return client.set_learning_rate(table, rate); });
+  return ask_servers("hvd_ps_set_learning_rate", ps, work,
+                     [&](ParameterClient& client) { return client.set_learning_rate(table, rate); });
 }
 
 hvd_status hvd_ps_snapshot(hvd_ps* ps, const char* folder, hvd_ps_work** work) {
-  return ask_servers(ps, work, [&](ParameterClient& client) { return client.snapshot(&required(folder, "folder")); });
+  return ask_servers("hvd_ps_snapshot", ps, work,
+                     [&](ParameterClient& client) { return client.snapshot(&required(folder, "folder")); });
 }
 
 hvd_status hvd_ps_restore(hvd_ps* ps, const char* folder, hvd_ps_work** work) {
-  return ask_servers(ps, work, [&](ParameterClient& client) { return client.restore(&required(folder, "folder")); });
+  return ask_servers("hvd_ps_restore", ps, work,
+                     [&](ParameterClient& client) { return client.restore(&required(folder, "folder")); });
 }
 
 hvd_status hvd_ps_stats(hvd_ps* ps, hvd_ps_work** work) {
-  return ask_servers(ps, work, [&](ParameterClient& client) {
+  return ask_servers("hvd_ps_stats", ps, work, [&](ParameterClient& client) {
     required(work, "work");
     return client.stats();
   });

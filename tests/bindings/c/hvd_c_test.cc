@@ -12,6 +12,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "include/hvd_ps.h"
@@ -358,7 +359,8 @@ TEST_CASE("who does not wait is called") {
 TEST_CASE("a callback that would wait is refused, and told so") {
   const Job job;
   struct Told {
-    hvd_status run = HVD_OK, shutdown = HVD_OK, init = HVD_OK, add = HVD_OK, topology = HVD_INTERNAL;
+    hvd_status run = HVD_OK, shutdown = HVD_OK, init = HVD_OK, add = HVD_OK, stop_timeline = HVD_OK;
+    hvd_status topology = HVD_INTERNAL;
     std::string why;
   };
   struct Context {
@@ -377,6 +379,7 @@ TEST_CASE("a callback that would wait is refused, and told so") {
     told.run = hvd_run(&call, -1, nullptr);
     told.init = hvd_init();
     told.add = hvd_add_process_set(&rank, 1, &set);
+    told.stop_timeline = hvd_stop_timeline();
     told.shutdown = hvd_shutdown();
     told.why = hvd_last_error();
     told.topology = hvd_get_topology(&topology);
@@ -389,11 +392,63 @@ TEST_CASE("a callback that would wait is refused, and told so") {
   auto result = context.told.get_future();
   REQUIRE(result.wait_for(std::chrono::seconds(30)) == std::future_status::ready);
   const Told told = result.get();
-  for (const hvd_status refused : {told.run, told.shutdown, told.init, told.add})
+  for (const hvd_status refused : {told.run, told.shutdown, told.init, told.add, told.stop_timeline})
     CHECK(refused == HVD_INVALID_ARGUMENT);
   CHECK(told.why.find("hvd_shutdown() was called by a callback of hvd_work_on_done()") == 0);
   CHECK(told.topology == HVD_OK);
   CHECK(hvd_is_initialized() == 1);
+}
+
+TEST_CASE("parameter servers: a call that would wait is refused in a callback, and one that returns at once is not") {
+  const Job job;
+  struct Context {
+    hvd_ps* ps = nullptr;
+    std::int32_t table = -1;
+    hvd_ps_work* pushed = nullptr;
+    std::promise<std::vector<std::pair<const char*, hvd_status>>> refused;
+    std::promise<hvd_status> started;
+  } context;
+  REQUIRE(hvd_ps_connect(&context.ps) == HVD_OK);
+  hvd_ps_table table = HVD_PS_TABLE_INIT;
+  table.name = "sums";
+  REQUIRE(hvd_ps_open(context.ps, &table, &context.table) == HVD_OK);
+  const auto done = [](void* argument) {
+    auto& own = *static_cast<Context*>(argument);
+    const std::uint64_t key = 3;
+    float row = 1;
+    hvd_ps_table another = HVD_PS_TABLE_INIT;
+    another.name = "another";
+    std::int32_t number = -1;
+    hvd_ps* second = nullptr;
+    own.started.set_value(hvd_ps_push(own.ps, own.table, &key, 1, &row, &own.pushed));
+    own.refused.set_value({
+        {"serve", hvd_ps_serve()},
+        {"connect", hvd_ps_connect(&second)},
+        {"open", hvd_ps_open(own.ps, &another, &number)},
+        {"pull", hvd_ps_pull(own.ps, own.table, &key, 1, &row, nullptr)},
+        {"push", hvd_ps_push(own.ps, own.table, &key, 1, &row, nullptr)},
+        {"set_learning_rate", hvd_ps_set_learning_rate(own.ps, own.table, 1.0F, nullptr)},
+        {"flush", hvd_ps_flush(own.ps, -1)},
+        {"leave", hvd_ps_leave(own.ps, -1)},
+        {"close", hvd_ps_close(own.ps)},
+    });
+  };
+  hvd_call call = HVD_CALL_INIT;
+  call.collective = HVD_BARRIER;
+  hvd_work* work = nullptr;
+  REQUIRE(hvd_submit(&call, &work) == HVD_OK);
+  REQUIRE(hvd_work_on_done(work, done, &context) == HVD_OK);
+  hvd_work_free(work);
+  auto refused = context.refused.get_future();
+  REQUIRE(refused.wait_for(std::chrono::seconds(30)) == std::future_status::ready);
+  CHECK(context.started.get_future().get() == HVD_OK);
+  for (const auto& [function, status] : refused.get()) {
+    INFO(function);
+    CHECK(status == HVD_INVALID_ARGUMENT);
+  }
+  CHECK(hvd_ps_work_wait(context.pushed, -1) == HVD_OK);
+  hvd_ps_work_free(context.pushed);
+  CHECK(hvd_ps_close(context.ps) == HVD_OK);
 }
 
 // Each operation's callback submits the next one, on whichever thread drives, until it is told that there is no
