@@ -25,12 +25,13 @@ bool all_equal(const std::vector<std::int64_t>& counts) {
 Scalar scalar(double value, Type type) {
   Scalar bytes{};
   const auto put = [&bytes](auto number) { std::memcpy(bytes.data(), &number, sizeof number); };
-  const auto whole = static_cast<std::int64_t>(value);
+  // A float's factor may be too large for an integer.
+  const auto whole = [value] { return static_cast<std::int64_t>(value); };
   switch (type) {
     case Type::int8:
-    case Type::uint8: put(static_cast<std::uint8_t>(whole)); break;
-    case Type::int32: put(static_cast<std::int32_t>(whole)); break;
-    case Type::int64: put(whole); break;
+    case Type::uint8: put(static_cast<std::uint8_t>(whole())); break;
+    case Type::int32: put(static_cast<std::int32_t>(whole())); break;
+    case Type::int64: put(whole()); break;
     case Type::float16: put(float_to_half(static_cast<float>(value))); break;
     case Type::bfloat16: put(float_to_bfloat16(static_cast<float>(value))); break;
     case Type::float32: put(static_cast<float>(value)); break;

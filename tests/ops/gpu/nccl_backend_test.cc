@@ -1,7 +1,8 @@
-// What ranks conclude from what they tell one another before they make a communicator.
+// What ranks conclude from what they tell one another before they make a communicator; the factors that NCCL gets.
 #include <cstring>
 
 #include "ops/gpu/nccl_backend.h"
+#include "tests/ops/gpu/gpu_ranks.h"
 #include "tests/support/catch.h"
 #include "tests/support/failure.h"
 
@@ -65,6 +66,18 @@ TEST_CASE("each operation has time of its own") {
   CHECK_FALSE(watchdog.expired(start + 18s, 2, true));
   CHECK_FALSE(watchdog.expired(start + 18s, 3, false));
   CHECK_FALSE(watchdog.expired(start + 100s, 3, true));
+}
+
+// Sanitizers see a conversion to an integer, which would be undefined.
+TEST_CASE("NCCL scales floats by a factor that no integer can hold") {
+  const testing::FakeGpu gpu;
+  testing::run_gpu_ranks(2, [&](Runtime& runtime) {
+    const testing::GpuTensor tensor(gpu, runtime, {1, -2});
+    testing::CallArguments call = testing::allreduce_of(tensor, "x");
+    call.prescale = 1e30;
+    testing::perform(runtime, call);
+    testing::require(tensor.values() == std::vector<float>{2 * 1e30F, -4 * 1e30F}, "wrong sums");
+  });
 }
 
 }  // namespace hvd::nccl
