@@ -7,6 +7,10 @@
  * Conventions. A function that can fail returns an hvd_status; last_error() then returns the text for the calling
  * thread. No exception leaves a plugin. Structures begin with their size; fields are only ever added at the end, so the
  * size tells which ones are present. hvd calls the functions of a group from one thread at a time, not always the same.
+ *
+ * open_group() and run() may wait for other ranks: hvd calls them on a separate thread, and stops waiting for it when
+ * the job's timeout has passed or the job was aborted; the group is then never closed. The functions of
+ * hvd_plugin_launch may block the thread that is in hvd_init(). All other functions must not wait for other ranks.
  */
 #ifndef HVD_PLUGIN_H
 #define HVD_PLUGIN_H

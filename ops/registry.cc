@@ -172,8 +172,9 @@ std::shared_ptr<PluginCommunicator> open_on_all(const BackendContext& context, c
   if (!agree("/library")) return nullptr;
   std::shared_ptr<PluginCommunicator> group;
   try {
-    group = std::make_shared<PluginCommunicator>(library, context.topology, context.abort, context.log);
+    group = PluginCommunicator::open(library, context.topology, context.abort, context.log, context.deadline);
   } catch (const Error& error) {
+    if (context.abort.raised() || Clock::now() >= context.deadline) throw;  // too late for the ranks to agree
     own = error.what();
   }
   return agree("/group") ? group : nullptr;

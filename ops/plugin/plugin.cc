@@ -8,6 +8,7 @@
 
 #include "core/base/dynamic_library.h"
 #include "core/base/error.h"
+#include "ops/plugin/plugin_backend.h"
 
 namespace hvd {
 
@@ -83,6 +84,22 @@ std::string installed_plugin_folder() {
   return ((failed ? std::filesystem::path(info.dli_fname) : file).parent_path() / "hvd").string();
 }
 
+std::shared_ptr<PluginCommunicator> PluginCommunicator::open(std::shared_ptr<const PluginLibrary> library,
+                                                             const Topology& topology, const AbortFlag& abort,
+                                                             const Log& log, Deadline deadline) {
+  std::shared_ptr<PluginCommunicator> group(new PluginCommunicator(std::move(library), topology, abort, log));
+  WatchedThread thread("hvd " + std::string(group->library().name()), WaitPolicy{});
+  try {
+    thread.run([&own = *group] { own.open_group(); }, deadline, abort,
+               "waiting for " + std::string(group->library().name()) + " to open its group of " +
+                   std::to_string(topology.size) + " ranks");
+  } catch (...) {
+    if (thread.lost()) abandon(std::move(group));
+    throw;
+  }
+  return group;
+}
+
 PluginCommunicator::PluginCommunicator(std::shared_ptr<const PluginLibrary> library, const Topology& topology,
                                        const AbortFlag& abort, const Log& log)
     : library_(std::move(library)),
@@ -98,10 +115,16 @@ PluginCommunicator::PluginCommunicator(std::shared_ptr<const PluginLibrary> libr
       .hand_on = [](void* self,
                     const hvd_plugin_call* call) { return static_cast<PluginCommunicator*>(self)->hand_on(*call); }};
   group_ = {.struct_size = sizeof group_, .rank = topology.rank, .size = topology.size, .job_ranks = job_ranks_.data()};
-  library_->check(library_->table().open_group(&host_, &group_, &opened_));
 }
 
-PluginCommunicator::~PluginCommunicator() { library_->table().close_group(opened_, failed_ ? 1 : 0); }
+void PluginCommunicator::open_group() {
+  library_->check(library_->table().open_group(&host_, &group_, &opened_));
+  is_open_ = true;
+}
+
+PluginCommunicator::~PluginCommunicator() {
+  if (is_open_) library_->table().close_group(opened_, failed_ ? 1 : 0);
+}
 
 void PluginCommunicator::set_hand_on(HandOn hand_on) {
   const MutexLock lock(handing_on_);

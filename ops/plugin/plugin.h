@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/abort_flag.h"
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/base/mutex.h"
 #include "core/base/status.h"
@@ -42,9 +43,11 @@ std::string installed_plugin_folder();
 // The communicator of a topology's ranks in a plugin, shared by the plugin's backend and its transport.
 class PluginCommunicator {
  public:
-  // All ranks of the topology must construct it together. Throws the plugin's error. References outlive this object.
-  PluginCommunicator(std::shared_ptr<const PluginLibrary> library, const Topology& topology, const AbortFlag& abort,
-                     const Log& log);
+  // Opens the group; all ranks of the topology must call together. Throws the plugin's error; Timeout at the deadline,
+  // also if the plugin never returns; the flag's reason soon after it is raised. References outlive the communicator.
+  static std::shared_ptr<PluginCommunicator> open(std::shared_ptr<const PluginLibrary> library,
+                                                  const Topology& topology, const AbortFlag& abort, const Log& log,
+                                                  Deadline deadline);
   ~PluginCommunicator();
   PluginCommunicator(const PluginCommunicator&) = delete;
   PluginCommunicator& operator=(const PluginCommunicator&) = delete;
@@ -55,21 +58,25 @@ class PluginCommunicator {
   int size() const { return group_.size; }
   bool has_transport() const { return library_->table().transport != nullptr; }
 
-  // The function that performs calls which the plugin passes on while it runs a call. May throw. Null: none any more;
-  // waits until a call in progress has ended.
+  // Sets the function that performs calls which the plugin delegates during run(). Null removes it, after a delegated
+  // call in progress has returned. The function may throw.
   using HandOn = std::function<void(const hvd_plugin_call&)>;
   void set_hand_on(HandOn hand_on);
 
-  // Performs a call with the plugin. Throws the error of the plugin or of the backend to which it passed the call on.
+  // Performs a call with the plugin. Throws the plugin's error, or that of the backend to which it delegated the call.
   void run(const hvd_plugin_call& call);
 
   // Some started operations have not ended: passed to the plugin when the group is closed.
   void set_failed() { failed_ = true; }
-  // A call may stay in the plugin forever: the group, and this object, are never closed. Later requests of the plugin
-  // to its host have no effect, because the host may no longer exist.
+  // For a group with a call that may never return: the group is never closed, and this object never deleted. Later
+  // requests of the plugin to its host have no effect, because the host may no longer exist.
   static void abandon(std::shared_ptr<PluginCommunicator> group);
 
  private:
+  PluginCommunicator(std::shared_ptr<const PluginLibrary> library, const Topology& topology, const AbortFlag& abort,
+                     const Log& log);
+  void open_group();
+
   hvd_status hand_on(const hvd_plugin_call& call) noexcept;
   void log(std::int32_t level, const char* text) const;
   bool is_stopped() const;
@@ -86,7 +93,8 @@ class PluginCommunicator {
   hvd_plugin_host host_{};
   std::vector<std::int32_t> job_ranks_;
   hvd_plugin_group group_{};
-  void* opened_ = nullptr;
+  bool is_open_ = false;
+  void* opened_ = nullptr;  // the plugin's group
 };
 
 }  // namespace hvd

@@ -1,4 +1,4 @@
-// The backend and the transport over a plugin's communicator, and the thread on which they call the plugin.
+// The backend and the transport over a plugin's communicator, and the thread for calls of a plugin that may not return.
 #pragma once
 
 #include <functional>
@@ -43,9 +43,10 @@ class WatchedThread {
   bool lost_ = false;
 };
 
-// The backend for a plugin's group. The plugin's functions are called on a separate thread, one per group, so that a
-// library that never returns blocks no other thread: the job then ends with a Timeout, after `timeout`. `others`: the
-// backends to which the plugin may pass calls on; they outlive this one.
+// The backend for a plugin's group. The plugin runs calls on a separate thread, one per group, so that one that never
+// returns blocks no other thread: the job then ends with a Timeout, after `timeout`. The plugin's other functions,
+// which must not wait, are called on the thread that drives the engine. `others`: the backends to which the plugin may
+// delegate calls; they outlive this one.
 std::unique_ptr<Backend> make_plugin_backend(std::shared_ptr<PluginCommunicator> group, std::vector<Backend*> others,
                                              const WaitPolicy& policy, const AbortFlag& abort, Duration timeout);
 

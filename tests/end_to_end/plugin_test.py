@@ -88,3 +88,10 @@ def test_a_plugin_that_never_returns_holds_up_nobody(tmp_path):
     for rank in range(2):
         assert f"rank {rank} heard: " in output
     assert "waiting for a collective of faulty, call 1" in output
+
+
+def test_a_plugin_that_never_opens_ends_the_start_at_its_deadline(tmp_path):
+    plugin = build(FAULTY, tmp_path / "faulty.so", "-DFAULT=NEVER_OPENS")
+    code, output = run([plugin], HVD_START_TIMEOUT="2")
+    assert code != 0, output
+    assert "waiting for faulty to open its group of 2 ranks" in output

@@ -615,6 +615,7 @@ void check_threads() {
 
 hvd_status open_group(const hvd_plugin_host* host, const hvd_plugin_group* group, void** opened) {
   return guarded([&] {
+    const InMpi counted;
     join();
     check_threads();
     // Groups of some ranks operate concurrently with others.

@@ -10,6 +10,7 @@
 #define FAILS_TO_RUN 5
 #define NEVER_RETURNS 6
 #define MISSES_A_SYMBOL 7
+#define NEVER_OPENS 8
 
 #if FAULT == MISSES_A_SYMBOL
 int surely_nobody_has_this(void);
@@ -27,6 +28,7 @@ static hvd_status self_test(void) {
 static hvd_status open_group(const hvd_plugin_host* host, const hvd_plugin_group* group, void** opened) {
   (void)host;
   static int one;
+  while (FAULT == NEVER_OPENS) sleep(1000);
   *opened = &one;
   return FAULT == FAILS_TO_OPEN && group->rank == 1 ? HVD_UNSUPPORTED : HVD_OK;
 }
