@@ -10,8 +10,8 @@ namespace hvd {
 
 namespace {
 
-// The factor by which messages of several senders to one receiver are slower than those of one.
-constexpr double kCrowding = 1.05;
+// The factor by which messages of several senders to one receiver (incast) are slower than those of one.
+constexpr double kIncastPenalty = 1.05;
 
 struct Model {
   Model(const LinkCosts& link_costs, const AllreduceSize& size)
@@ -35,7 +35,7 @@ struct Model {
   double direct() const {
     const auto in_flight = static_cast<int>(direct_steps_in_flight(static_cast<std::size_t>(slice)));
     const int rounds = (ranks - 1 + in_flight - 1) / in_flight;
-    const double on_wire = slice * costs.per_byte * oversubscription();
+    const double on_wire = slice * costs.per_byte * incast_factor();
     const double exchange = costs.latency + to_each_other_rank(on_wire);
     return 2 * std::max(rounds * (costs.latency + on_wire), exchange) + (n - 1) * slice * costs.reduce_per_byte;
   }
@@ -61,7 +61,7 @@ struct Model {
   }
 
   // Two ranks have one sender each.
-  double oversubscription() const { return ranks > 2 ? kCrowding : 1.0; }
+  double incast_factor() const { return ranks > 2 ? kIncastPenalty : 1.0; }
 
   const LinkCosts& costs;
   const int ranks;

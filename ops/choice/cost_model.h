@@ -20,7 +20,7 @@
 //   segments are reduced while the next ones arrive; otherwise it is added.
 // - A ring's slice of several segments hides the latency of the next step behind its own bytes.
 // - A direct exchange has f messages in transit, from one to four by their length, and several senders to one
-//   receiver slow each other down: B' is a little more than B (kCrowding, measured).
+//   receiver slow each other down (incast): B' is a little more than B (kIncastPenalty, measured).
 // - Where sums have a longer type than the tensors (float16, bfloat16), transmitted partial sums are longer too: S and
 //   m count `widening` times in the first half of a ring and of halving and doubling.
 //
