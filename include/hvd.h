@@ -1,7 +1,7 @@
 /* hvd.h: the C interface of hvd, collective communication for training.
  *
- * This header is the only public interface of libhvd.so. The C++ header hvd.hpp and the Python package are built on it,
- * so that a process has exactly one runtime, whichever frameworks share it.
+ * hvd.h and hvd_ps.h are the whole interface of libhvd.so. The C++ header hvd.hpp and the Python package are built on
+ * them, so that a process has exactly one runtime, whichever frameworks share it.
  *
  * Conventions. Every function that can fail returns an hvd_status; hvd_last_error() then returns the text for the
  * calling thread. No exception leaves the library. Functions may be called from any thread. Structures begin with
@@ -101,11 +101,11 @@ typedef struct hvd_call {
                           integers are truncated. An average is a sum; its postscale is divided by the rank count */
   size_t count;        /* number of tensors; more than one: a grouped operation. barrier and join: 0 */
   const hvd_tensor* inputs;
-  const hvd_tensor* outputs; /* allreduce, broadcast: shaped as the inputs, may be the same memory. Apart from all
-                                inputs: reducescatter, this rank's rows; allgather, the rows of all ranks; alltoall, the
-                                rows that this rank receives. If an output of the last two has another number of rows,
-                                the work ends with HVD_INVALID_ARGUMENT on this rank, and that output is unchanged. NULL
-                                (not allreduce, broadcast): see hvd_work_output() */
+  const hvd_tensor* outputs; /* allreduce, broadcast: shaped like the inputs; may be the same memory. Other collectives:
+                                must not overlap any input. reducescatter: this rank's rows; allgather: all ranks' rows;
+                                alltoall: the rows received. If an allgather or alltoall output has the wrong number of
+                                rows, the work ends with HVD_INVALID_ARGUMENT on this rank, and that output is
+                                unchanged. NULL (not allreduce, broadcast): see hvd_work_output() */
   const int64_t* splits;     /* alltoall: rows for each rank of the set; NULL: equal parts */
   size_t splits_count;
   int32_t priority; /* operations that are ready on all ranks are performed by descending priority; usually 0 */
@@ -136,7 +136,7 @@ typedef struct hvd_topology {
   int32_t local_rank, local_size; /* among the ranks of this host */
   int32_t cross_rank, cross_size; /* among the ranks that have this local rank on their hosts */
   int32_t homogeneous;            /* 1 if all hosts have the same number of ranks */
-  int32_t local_cpus;             /* that the ranks of this host may run on, each counted once; 0: not known */
+  int32_t local_cpus;             /* CPUs that any rank of this host may run on; 0: not known */
   int32_t reserved;
 } hvd_topology;
 
@@ -157,11 +157,11 @@ HVD_API const char* hvd_last_error(void);
  * already. May be called again after hvd_shutdown(). */
 HVD_API hvd_status hvd_init(void);
 
-/* Like hvd_init(), but a newcomer of an elastic job that has begun without it stands by: the others go on while it
- * prepares itself, and do not know of it. hvd_get_topology() then shows the place that it would have if the next epoch
- * began now: its rank is the last one, and its local rank its slot of the host, which no other process there has. It
- * joins when it calls hvd_init(), or a function that needs the job: such a function calls `joined`, if that is not
- * NULL, once and on its thread, before it goes on. */
+/* Like hvd_init(), but a newcomer of an elastic job that has begun without it stands by: the other ranks continue while
+ * it prepares itself, and are not aware of it. hvd_get_topology() then returns the place that it would have if the next
+ * epoch began now: its rank is the last one, and its local rank is its slot on the host, which no other process there
+ * has. It joins when it calls hvd_init() or a function that needs the job: such a function calls `joined`, unless that
+ * is NULL, once and on the calling thread, before it continues. */
 HVD_API hvd_status hvd_init_standby(void (*joined)(void* context), void* context);
 
 /* How processes that know their ranks find each other: the caller's broadcast distributes bytes of rank 0. */
@@ -211,15 +211,16 @@ HVD_API int hvd_is_initialized(void);
 HVD_API hvd_status hvd_get_topology(hvd_topology* topology);
 
 /* The epoch that this process is in: the part of an elastic job in which the ranks stay the same. In an elastic job
- * hvd_init() waits for a place in the next epoch; HVD_SHUT_DOWN means that the job has none for this process any more,
- * which should then end with exit code 0. When an epoch ends, because a rank has failed or a change was announced,
- * every rank calls hvd_shutdown() and hvd_init() again. */
+ * hvd_init() waits for a place in the next epoch; HVD_SHUT_DOWN means that the job has no more place for this process,
+ * which should then exit with code 0. When an epoch ends, because a rank has failed or a change was announced, every
+ * rank calls hvd_shutdown() and then hvd_init() again. */
 typedef struct hvd_epoch {
   size_t struct_size;
   int32_t number;        /* 1, 2, ...; 0: the job is not elastic, or this process stands by */
   int32_t has_newcomers; /* 1: some ranks need the state of the training from others */
-  int32_t change;        /* not 0: the epoch is to be left at the next step boundary: 1, ranks are removed; 2, added; 3;
-                            4, the job ends early: save what is to be kept, and call hvd_report_preempted() before */
+  int32_t change;        /* flags, 0: none. The epoch is to be left at the next step boundary: 1, ranks are removed; 2,
+                            ranks are added; 4, the job ends early: save what is to be kept, then call
+                            hvd_report_preempted() */
   int32_t stands_by;     /* 1: hvd_init_standby() has given this process no place yet */
   int32_t starting;      /* processes that have been started and will join once they arrive, unless they fail */
 } hvd_epoch;
@@ -227,18 +228,18 @@ typedef struct hvd_epoch {
 #define HVD_EPOCH_INIT \
   { sizeof(struct hvd_epoch), 0, 0, 0, 0, 0 }
 
-/* Asks the launcher for a change at most every 50 ms, which takes some 50 us. The ranks see it at different times: one
- * of them has to decide for all, for instance by a broadcast. */
+/* Asks the launcher for a change at most once every 50 ms, which takes about 50 us. Ranks see a change at different
+ * times: one of them must decide for all, for instance by a broadcast. */
 HVD_API hvd_status hvd_get_epoch(hvd_epoch* epoch);
 
-/* Reports that this rank has the state of the training, as newcomers do once others have given it to them. All ranks
- * may report it in each epoch: it shows that they have reached each other. Does nothing in a job that is not elastic.
- */
+/* Reports that this rank has the state of the training; a newcomer has it once it has received it from another rank.
+ * All ranks may report it in each epoch: it shows that they have reached each other. Does nothing in a job that is not
+ * elastic. */
 HVD_API hvd_status hvd_report_synchronized(void);
 
-/* Reports that this process is about to be taken away, so that its job goes on without it after the next step boundary:
- * hvd_get_epoch() announces that to all, and the next hvd_init() of this process returns HVD_SHUT_DOWN. Does nothing in
- * a job that is not elastic. */
+/* Reports that this process is being preempted: hvd_get_epoch() announces a change on all ranks, the job continues
+ * without this process after the next step boundary, and the next hvd_init() of this process returns HVD_SHUT_DOWN.
+ * Does nothing in a job that is not elastic. */
 HVD_API hvd_status hvd_report_preempted(void);
 
 /* Process sets: subsets of the job's ranks that perform operations among themselves (hvd_call.process_set). Sets
@@ -280,10 +281,10 @@ HVD_API hvd_status hvd_run_all(const hvd_call* calls, size_t count, int64_t time
  *
  * Checks a call of any collective but join, and stores it: name, shapes, factors and the tensors' addresses are the
  * same in each start, and what the call refers to is not read again. Local: nothing is sent, and the name is not taken.
- * Without a name the operation has the next number among those that were prepared so in this process set: all ranks
- * prepare these in the same order. The work is not under way; it is started by one of the next two functions, and all
- * other hvd_work_ functions apply to it as to that of hvd_submit(). Its results are those of the last start.
- * hvd_work_free() releases it, whether or not it was started. */
+ * Operations without a name are numbered in the order in which they are prepared in this process set: all ranks must
+ * prepare them in the same order. The next two functions start the operation; all other hvd_work_ functions apply to it
+ * as to a work of hvd_submit(). Its results are those of the last start. hvd_work_free() releases it, whether or not it
+ * was started. */
 HVD_API hvd_status hvd_prepare(const hvd_call* call, hvd_work** work);
 
 /* Starts a prepared operation and returns at once, as hvd_submit() does. All ranks must start it, in an order that is
@@ -296,8 +297,8 @@ HVD_API hvd_status hvd_prepare(const hvd_call* call, hvd_work** work);
 HVD_API hvd_status hvd_start(hvd_work* work);
 
 /* Starts a prepared operation and waits for it, as hvd_run() does: on the calling thread if no other operation is
- * pending. Fails like hvd_start(), otherwise like hvd_work_wait(). Up to 112 bytes hvd_start() and hvd_work_wait() are
- * as fast between ranks of one host. */
+ * pending. Fails like hvd_start(), otherwise like hvd_work_wait(). For up to 112 bytes between ranks of one host,
+ * hvd_start() followed by hvd_work_wait() is equally fast. */
 HVD_API hvd_status hvd_start_and_wait(hvd_work* work, int64_t timeout_us);
 
 /* A message from one rank of the job to another: `bytes` bytes of any meaning. Both sides name the other rank and use
@@ -388,8 +389,8 @@ HVD_API hvd_status hvd_work_last_joined(hvd_work* work, int32_t* rank);
 HVD_API void hvd_work_free(hvd_work* work);
 
 /* Returns which algorithm performs an allreduce of which size in this job, and why, as readable lines;
- * HVD_LOG_LEVEL=info also logs them at start. HVD_ALGORITHM changes the choice between hosts. Valid until the calling
- * thread's next call of this function. */
+ * HVD_LOG_LEVEL=info also logs them at start. HVD_ALGORITHM overrides the choice, between hosts and, in a job on one
+ * host, inside it. Valid until the calling thread's next call of this function. */
 HVD_API hvd_status hvd_get_algorithm_table(const char** text);
 
 /* Returns the metrics of this rank since hvd_init(), or of this parameter server while it serves; docs/metrics.md lists

@@ -28,7 +28,8 @@ namespace ps {
 // Serves until all workers have left, or SIGTERM.
 inline void serve() { detail::check(hvd_ps_serve()); }
 
-// For tables of the rule HVD_PS_CUSTOM: before serve(), in every process that serves. `context` lives as long as it.
+// Registers an update function for tables of the rule HVD_PS_CUSTOM. Call it in every process that serves, before
+// serve() or the first Servers. `context` must stay valid as long as the process serves.
 inline void register_update(const std::string& name, hvd_ps_update update, void* context = nullptr) {
   detail::check(hvd_ps_register_update(name.c_str(), update, context));
 }
@@ -103,14 +104,14 @@ class [[nodiscard]] Call {
   bool ready() const { return hvd_ps_work_poll(work_) != 0; }
   // Throws the call's error.
   void wait() const { detail::check(hvd_ps_work_wait(work_, -1)); }
-  // How many updates the table had had, on the server with the fewest. Once it is done.
+  // Returns, once the call is done, how many updates the table had received, on the server with the fewest.
   std::uint64_t version() const { return hvd_ps_work_version(work_); }
 
  private:
   hvd_ps_work* work_;
 };
 
-// A table that is open. Refers to its Servers, which outlive it. A call without keys is of the whole of a dense table.
+// An open table. Refers to its Servers, which must outlive it. A call without keys applies to a whole dense table.
 class Table {
  public:
   Table(hvd_ps* servers, std::int32_t number, std::int32_t width) : ps_(servers), number_(number), width_(width) {}
@@ -164,7 +165,7 @@ class Table {
   void set_learning_rate(float rate) const { detail::check(hvd_ps_set_learning_rate(ps_, number_, rate, nullptr)); }
 
  private:
-  // Not NULL, which means the whole table.
+  // Never null, which would mean the whole table.
   static const std::uint64_t* address_of(Keys keys) {
     static constexpr std::uint64_t kNone = 0;
     return keys.empty() ? &kNone : keys.data();
@@ -181,8 +182,8 @@ class Table {
   std::int32_t width_;
 };
 
-// This worker's connections with all servers of its job. The destructor leaves without a word, as after an error:
-// close() is the end of a worker that has done its part.
+// This worker's connections with all servers of its job. A worker that has finished calls close(). The destructor does
+// not notify the servers, which then treat this worker as lost, as after an error.
 class Servers {
  public:
   Servers() {
