@@ -1,8 +1,7 @@
-// Memory that callers of the C interface have of the runtime, until they free it: in a tensor arena, on a device, or
-// ordinary memory. Arenas outlive their runtime while memory in them is in use.
+// Memory that the runtime has given to callers of the C interface, until they free it: in a tensor arena, on a device,
+// or ordinary memory. Arenas outlive their runtime while memory in them is in use.
 //
-// Any thread may call. A forked child has the addresses, but neither devices nor arenas: it frees ordinary memory
-// alone.
+// Any thread may call. A forked child has neither devices nor arenas: there only ordinary memory is freed.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +16,7 @@ namespace hvd {
 
 class CallerMemory {
  public:
-  // In this arena, or ordinary memory if it is null. Throws Error.
+  // Allocates in this arena, or ordinary memory if it is null. Throws Error.
   void* allocate(const std::shared_ptr<TensorArena>& arena, std::size_t bytes);
   // Owns device memory until it is freed.
   void keep(std::shared_ptr<void> on_device);
@@ -25,14 +24,14 @@ class CallerMemory {
   void free(void* memory, const std::shared_ptr<TensorArena>& current);
   void drop_unused_arenas(const std::shared_ptr<TensorArena>& current);
 
-  // In a child, which has one thread: another one may have held the lock at the fork.
+  // For a forked child. Takes no lock: the child has one thread, and another may have held the lock at the fork.
   void free_in_child(void* memory) NO_THREAD_SAFETY_ANALYSIS;
 
  private:
   std::shared_ptr<TensorArena> arena_of(const void* memory) const REQUIRES(mutex_);
 
   mutable Mutex mutex_;  // held only briefly
-  // The current one once it was allocated from, and earlier ones with memory in use.
+  // The current arena, once memory was allocated in it, and earlier ones with memory in use.
   std::vector<std::shared_ptr<TensorArena>> arenas_ GUARDED_BY(mutex_);
   std::map<void*, std::shared_ptr<void>> on_devices_ GUARDED_BY(mutex_);  // by address
 };

@@ -133,8 +133,8 @@ Operation& held_here(hvd_work* work) {
   return operation;
 }
 
-// An operation that hvd_start() has begun may lack its second half: the engine is to do that. After shutdown it has
-// ended.
+// hvd_start() may have begun an operation whose second half is left to the caller: these hand it to the engine, or do
+// it on this thread. After shutdown the operation has ended.
 void leave_to_engine(Operation& operation) {
   if (!operation.left_to_caller()) return;
   try {
@@ -172,14 +172,16 @@ void check_end(Operation& operation) {
 }
 
 void wait_on_stream(Operation& operation, void* stream, Deadline deadline) {
-  if (stream == HVD_ALL_STREAMS) throw InvalidArgument("an operation can hold up one stream, not all");
+  if (stream == HVD_ALL_STREAMS) {
+    throw InvalidArgument("HVD_ALL_STREAMS cannot wait for an operation: pass the stream that is to wait");
+  }
   if (!operation.wait_until_enqueued(deadline)) throw Timeout("the work is not done yet");
-  // One that has failed may be in the runtime's stream as well, and read the caller's memory.
+  // A failed operation may also be in the runtime's stream, and access the caller's memory.
   if (operation.completion.on_device) operation.completion.on_device->hold_up(stream);
   if (!operation.completion.status().ok()) throw Error(operation.completion.status());
 }
 
-// In the job, or, of a process that stands by, the one that it would have.
+// This process's place in the job or, if it stands by, the place that it would have.
 hvd_topology own_place() {
   hvd_topology place = HVD_TOPOLOGY_INIT;
   const auto fill = [&place](const auto& p) {
@@ -206,7 +208,7 @@ hvd_topology own_place() {
 
 // ---- Callbacks of hvd_work_on_done()
 
-// Lives until it was called, which happens because every operation ends.
+// Deleted once it was called, which happens because every operation ends.
 struct DoneCallback {
   void (*done)(void*);
   void* context;
@@ -455,7 +457,10 @@ hvd_status hvd_run(const hvd_call* call, int64_t timeout_us, hvd_work** work) {
   return guarded([&] {
     refuse_in_callback("hvd_run");
     if (work != nullptr) *work = nullptr;
-    if (work == nullptr && timeout_us >= 0) throw InvalidArgument("work is NULL, but the operation may go on");
+    if (work == nullptr && timeout_us >= 0) {
+      throw InvalidArgument(
+          "work is NULL, but the operation may outlast the timeout: pass a work, or -1 as timeout_us");
+    }
     const auto runtime = Instance::get().runtime();
     CallerReference operation = runtime->run(ConvertedCall(call), deadline_in(timeout_us));
     if (operation == nullptr) return;  // performed already
@@ -470,11 +475,13 @@ hvd_status hvd_run_all(const hvd_call* calls, size_t count, int64_t timeout_us, 
     refuse_in_callback("hvd_run_all");
     if (count > 0) required(calls, "calls");
     if (works != nullptr) std::fill_n(works, count, nullptr);
-    if (works == nullptr && timeout_us >= 0) throw InvalidArgument("works is NULL, but the operations may go on");
+    if (works == nullptr && timeout_us >= 0) {
+      throw InvalidArgument("works is NULL, but operations may outlast the timeout: pass works, or -1 as timeout_us");
+    }
     const auto runtime = Instance::get().runtime();
-    std::deque<ConvertedCall> callers;  // which the calls refer to
+    std::deque<ConvertedCall> callers;  // the calls refer to them
     std::vector<Call> all;
-    for (std::size_t i = 0; i < count; ++i) {  // of an older hvd.h they are shorter
+    for (std::size_t i = 0; i < count; ++i) {  // calls of an older hvd.h are shorter
       const auto* call = reinterpret_cast<const std::byte*>(calls) + i * calls->struct_size;
       all.push_back(callers.emplace_back(reinterpret_cast<const hvd_call*>(call)));
     }

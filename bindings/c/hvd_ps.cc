@@ -55,7 +55,7 @@ ServerOptions server_options(const JobPlace& place, int server, int servers, std
           .metrics = std::move(metrics)};
 }
 
-// The shard of a worker that serves, too.
+// The server of a worker's own shard, in a job whose workers serve.
 class OwnServer {
  public:
   OwnServer(const JobPlace& place, int rank, int size, std::shared_ptr<Metrics> metrics)
@@ -77,7 +77,7 @@ class OwnServer {
   OwnServer(const OwnServer&) = delete;
   OwnServer& operator=(const OwnServer&) = delete;
 
-  // Until all workers have left; false at the deadline. Throws what the alarm throws.
+  // Waits until all workers have left; returns false at the deadline. Throws what the alarm throws.
   bool await_end(const Alarm& alarm, Deadline deadline) const {
     AlarmClock clock(alarm);
     while (!ended_) {
@@ -159,7 +159,7 @@ void check_store(const JobPlace& place) {
   }
 }
 
-// A process is connected once at a time with the servers of a job, or of its epoch.
+// At most one connection to the servers per process at a time.
 class OnlyConnection {
  public:
   explicit OnlyConnection(const JobPlace& place) : is_connected_(place.is_connected) {
@@ -218,7 +218,7 @@ struct hvd_ps {
     }
     if (!client->wait(leaving, std::min(deadline, leave_limit))) {
       if (Clock::now() < leave_limit) return false;
-      throw PeerLost("a parameter server has not answered for HVD_START_TIMEOUT that this worker leaves");
+      throw PeerLost("a parameter server has not confirmed within HVD_START_TIMEOUT that this worker leaves");
     }
     return !own || own->await_end(place->store.alarm(), deadline);
   }
@@ -304,7 +304,7 @@ hvd_status ask_servers(const char* function, hvd_ps* ps, hvd_ps_work** work, con
   });
 }
 
-// The server that SIGTERM stops; one for a process.
+// The process's server, which SIGTERM stops.
 std::atomic<ParameterServer*> serving{nullptr};
 
 void stop_serving(int) {
@@ -330,7 +330,7 @@ class StopBySignal {
   struct sigaction before_ {};
 };
 
-// hvd_get_metrics() returns a server's meanwhile.
+// In its scope hvd_get_metrics() returns the metrics of the server.
 class ServesHere {
  public:
   explicit ServesHere(std::shared_ptr<const Metrics> metrics) { Instance::get().serves(std::move(metrics)); }
@@ -390,7 +390,7 @@ hvd_status hvd_ps_close(hvd_ps* ps) {
   return guarded([&] {
     refuse_in_callback("hvd_ps_close");
     const std::unique_ptr<hvd_ps> own(&required(ps, "ps"));
-    // It leaves in any case: the others may need its shard, and must not take it for lost.
+    // Leaves even after a failure: the other workers may need its shard, and must not treat it as lost.
     Status failure;
     try {
       own->client->flush(Deadline::max());

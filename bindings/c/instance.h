@@ -1,7 +1,8 @@
-// Instance: the only process-wide object; holds the Runtime behind the C interface, and the last error of each thread.
+// Instance: the process-wide object behind the C interface: holds the Runtime, and the last error of each thread. The
+// others are MPI (ops/mpi/mpi_library.cc), registered update functions (parameters/update_functions.cc), and the server
+// that SIGTERM stops (hvd_ps.cc). Every other object in hvd has an owner.
 //
 // Functions may be called from any thread. Never destroyed: background threads and late callers may outlive main().
-// Every other object in hvd has an owner.
 #pragma once
 
 #include <atomic>
@@ -22,17 +23,16 @@
 
 namespace hvd {
 
-// What services beside the collectives need of the job: its store, the same in all epochs where hvdrun has it, and its
-// key.
+// What parameter servers need to reach the job: its store (the same in all epochs under hvdrun) and its key.
 struct JobPlace {
   Store store;
   JobKey key;
   Config config;
   std::string local_host;         // the numeric address at which other processes of the job reach this one
   std::string host_key;           // RankIdentity's
-  bool has_servers = true;        // false: they are announced in the store of an earlier epoch
+  bool has_servers = true;        // false: the servers are announced in the store of an earlier epoch
   bool ends_with_rank_0 = false;  // rank 0 runs the store
-  // Whether this process is connected with the job's servers: it is once at a time.
+  // Whether this process is connected with the job's servers: at most one connection at a time.
   std::shared_ptr<std::atomic_flag> is_connected = std::make_shared<std::atomic_flag>();
 };
 
@@ -57,19 +57,19 @@ class Instance {
   // Aborts the job because this rank failed (Runtime::fail). Does nothing if not initialised.
   void fail(const std::string& cause);
   bool initialized() const;
-  // The place that this process can expect. Empty unless it stands by.
+  // The place that this process would have if the next epoch began now. Empty unless it stands by.
   std::optional<Prospect> prospect() const;
 
   // Joins the job if this process stands by. Throws an Error with StatusCode::not_initialized. Held for the length of
   // one call: shut_down() waits up to 5 s until all holders have released it. Each thread caches the pointer, so that
   // the common case takes no lock.
   std::shared_ptr<Runtime> runtime();
-  // For what concerns this process alone: throws also if it stands by.
+  // For functions that concern only this process: throws also if it stands by.
   std::shared_ptr<Runtime> joined_runtime();
 
-  // Of this rank, or of the parameter server that this process is. Throws as joined_runtime().
+  // The metrics of this rank, or of the parameter server that this process runs. Throws as joined_runtime().
   std::shared_ptr<const Metrics> metrics();
-  // While this process is a parameter server; null: it is none any more.
+  // Sets the metrics of the parameter server that this process runs; null when it has ended.
   void serves(std::shared_ptr<const Metrics> metrics);
 
   // This process's part in an elastic job; null if the job is not elastic. Throws as runtime().
@@ -120,11 +120,12 @@ class Instance {
   CallerMemory caller_memory_;
 };
 
-// The place that this process can expect as a newcomer of the elastic job that has begun without it; empty if it is to
-// join. Throws Error.
+// Returns the place that this process would have as a newcomer of an elastic job that has begun without it; empty if it
+// is to join at once. Throws Error.
 std::optional<Prospect> find_prospect(const Environment& environment);
 
-// Of a process that is a parameter server of its job. Throws InvalidArgument if it is none, Timeout, PeerLost.
+// Finds the job of a process that is one of its parameter servers. Throws InvalidArgument if it is none, Timeout,
+// PeerLost.
 JobPlace find_place_of_server(const Environment& environment);
 
 // Joins the job. `rendezvous` or, without it, the environment describes this process; only this function knows the

@@ -76,7 +76,7 @@ JobStore place_of_hvdrun(const Config& config, Deadline deadline) {
       .key = key, .server = nullptr, .store = Store::connect(Address::parse(config.job.store), key, number, deadline)};
 }
 
-// For launchers by which all ranks know the address of rank 0's store, while the user provides the job key.
+// For launchers that give all ranks the address of rank 0's store, while the user provides the job key.
 JobStore place_of_user(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline,
                        const std::string& without_key) {
   if (config.job.key.empty()) {
@@ -167,7 +167,7 @@ JoinedJob start_together(const Config& config, const Launch& launch, const std::
   return {.runtime = runtime_of(job), .member = nullptr, .place = place_of_job};
 }
 
-// Of each epoch an own file: "run.json", and "run.epoch2.json" of the second.
+// Each epoch has a file of its own: "run.json", then "run.epoch2.json" and so on.
 std::string timeline_of_epoch(const std::string& file, int epoch) {
   if (epoch == 1 || file.empty() || file == "DYNAMIC") return file;
   const std::size_t folder_end = file.rfind('/') + 1;  // 0: none
@@ -189,7 +189,8 @@ JoinedJob start_in_epoch(Config config) {
   try {
     job->runtime = make_runtime(config, joined.member->store_of_epoch(), store.key, address_of(config, store.store));
   } catch (const Error& error) {
-    // A rank that has left while others were still joining; shut_down means that this process is not wanted.
+    // Another rank has left while this one was joining. To the caller shut_down would mean that the job has no place
+    // for this process.
     if (error.code() == StatusCode::shut_down) throw Aborted(error.what());
     if (const int culprit = error.status().culprit(); culprit >= 0) joined.member->report_unreachable(culprit);
     throw;
@@ -199,7 +200,8 @@ JoinedJob start_in_epoch(Config config) {
   return joined;
 }
 
-// Returns what the environment describes. It may be invalid if the caller provides a rendezvous.
+// Returns the launch that the environment describes. The environment may be invalid if the caller provides a
+// rendezvous.
 Launch launch_by_environment(const Environment& environment, bool is_needed) {
   try {
     return read_launch(environment);
@@ -209,7 +211,7 @@ Launch launch_by_environment(const Environment& environment, bool is_needed) {
   }
 }
 
-// Servers need the store of a single rank, too.
+// With servers even a single rank needs a store.
 bool works_alone(const Launch& launch) { return launch.size == 1 && launch.servers == 0 && !launch.process; }
 
 void refuse_server(const Launch& launch) {
@@ -252,7 +254,7 @@ JobPlace find_place_of_server(const Environment& environment) {
   const Deadline deadline = deadline_after(config.timeouts.start);
   const Log log("server " + std::to_string(launch.server), config.diagnosis.log_level);
   Launch client = launch;
-  client.rank = launch.size + launch.server;  // by this number the store knows it
+  client.rank = launch.size + launch.server;  // its number as a client of the store
   config.job.rank = client.rank;
   const JobStore job = place_of(client, config, 1, log, deadline);
   return *place_in(config, job.store, job.key, address_of(config, job.store));

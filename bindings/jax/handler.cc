@@ -1,10 +1,10 @@
 // The handlers of all collectives, one for arrays on CPUs and one for those on GPUs: a call in a compiled program is
 // one operation, of as many tensors as it has arguments, whose results are written into XLA's buffers.
 //
-// On a CPU it returns when the operation has ended. It waits in XLA's thread instead of returning a future: a token
-// that hvd.jax passes from call to call has XLA begin none before the one before it is complete, and a future costs a
-// handover between threads more. On a GPU it returns when the operation is enqueued, and XLA's stream waits for it: the
-// device never waits for the host, and XLA reuses the buffers in the order of its stream.
+// On a CPU the handler blocks XLA's thread until the operation ends. Returning a future would add a handover between
+// threads and gain nothing, because hvd.jax's token already keeps XLA from starting the next call. On a GPU the handler
+// returns when the operation is enqueued, and XLA's stream waits for it: the device never waits for the host, and XLA
+// reuses the buffers in the order of its stream.
 #include <algorithm>
 #include <deque>
 #include <iterator>
@@ -19,7 +19,7 @@
 namespace hvd::ffi {
 namespace {
 
-// A complex number is two floats, which are one dimension more; an 8-bit float, which is only moved, is a byte.
+// A complex number is two floats, as one more dimension; an 8-bit float, which is only moved, is a byte.
 struct DtypeMapping {
   DataType xla;
   hvd_dtype hvd;
@@ -59,8 +59,8 @@ const DtypeMapping* mapping_of(DataType dtype) {
   return row == std::end(kDtypes) ? nullptr : row;
 }
 
-// The attributes of a call, by name. hvd.jax gives all of them but arrays that are not needed; a wrong type is a
-// mistake in it.
+// Reads the attributes of a call by name. hvd.jax sets all of them except arrays that are not needed; a wrong type
+// would be a defect of hvd.jax.
 class AttributeReader {
  public:
   explicit AttributeReader(const Attributes& attributes) : attributes_(attributes) {}
@@ -147,7 +147,7 @@ class Operation {
     return error;
   }
 
-  // Ends, as every operation does, at the latest when the runtime's own deadlines have passed.
+  // Needs no timeout: every operation ends, at the latest when the runtime's own deadlines have passed.
   hvd_status start(const hvd_call& call, hvd_work*& work) const {
     if (!is_on_gpu_) return hvd_run(&call, -1, &work);
     const hvd_status status = hvd_submit(&call, &work);
@@ -155,7 +155,7 @@ class Operation {
   }
 
   Error* end_of(const hvd_call& call, hvd_status status, hvd_work* work, std::span<const std::int64_t> expected) {
-    // Of an operation that was started: other ranks have other rows than the program was compiled for.
+    // The operation was started: other ranks have other numbers of rows than the program was compiled for.
     const bool has_other_rows = work != nullptr && status == HVD_INVALID_ARGUMENT;
     if (call.collective == HVD_ALLTOALL && (status == HVD_OK || has_other_rows)) {
       return check_received(call, has_other_rows ? nullptr : work, expected);
@@ -191,8 +191,8 @@ class Operation {
     return own;
   }
 
-  // Each local device of a program that has several makes the call, at its own time: operations of its own. None is
-  // numbered by the runtime: operations of other threads may come in between, on each rank at another time.
+  // Each local device calls separately, so the device number is part of the name. The runtime must not number the
+  // operations: those of other threads may come in between, on each rank at another time.
   void set_name(const AttributeReader& attributes) {
     name_ = attributes.text("name");
     if (name_.empty()) name_ = attributes.text("function");
@@ -205,13 +205,13 @@ class Operation {
                        : fail(ErrorCode::invalid_argument, std::string("hvd: ") + hvd_last_error());
   }
 
-  // With a mark by which hvd.jax knows these errors.
+  // hvd.jax recognises these errors by the prefix.
   Error* fail_between_ranks(const std::string& text) const {
     return fail(ErrorCode::internal, "HorovodInternalError: " + text);
   }
 
-  // Another division would have rows taken for those of another rank. All ranks are told, since those where it is right
-  // would go on alone. `work`: null if even the sum of the rows is another one.
+  // If a rank received other row counts than compiled for, it would misattribute rows. All ranks must learn it, or
+  // those with correct counts would continue alone. `work`: null if even the total differs.
   Error* check_received(const hvd_call& exchange, hvd_work* work, std::span<const std::int64_t> expected) const {
     const std::int64_t* received = nullptr;
     std::size_t count = 0;
@@ -267,8 +267,8 @@ class Operation {
 
   CallFrame& frame_;
   const bool is_on_gpu_;
-  std::int32_t local_device_ = 0;  // of several that XLA makes of one CPU; a rank has one GPU, whichever that is
-  std::int32_t device_ = HVD_CPU;  // as hvd numbers them
+  std::int32_t local_device_ = 0;  // on a CPU, of which XLA can make several devices; a rank has one GPU
+  std::int32_t device_ = HVD_CPU;  // as in hvd_tensor
   void* stream_ = nullptr;
   std::string name_;
   std::vector<hvd_tensor> inputs_, outputs_;

@@ -1,7 +1,7 @@
 // The part of MXNet's C API and of its engine that hvd uses, declared independently: hvd builds without MXNet's
 // headers.
 //
-// Sources: include/mxnet/{c_api,engine,base,ndarray}.h of MXNet 1.9.1, as they lie in its wheel.
+// Sources: include/mxnet/{c_api,engine,base,ndarray}.h in the wheel of MXNet 1.9.1.
 #pragma once
 
 #include <dlpack/dlpack.h>
@@ -30,21 +30,21 @@ struct Context {
 };
 constexpr Context kCpu{1, 0};
 
-// The engine calls an operation of this kind where its arrays are ready, and expects it to return at once.
+// The engine calls an operation of this kind when its arrays are ready, and expects it to return at once.
 enum class FnProperty : int { async = 4 };
 
 using AsyncFunction = void (*)(void* run_context, void* on_complete, void* parameter);
 using Deleter = void (*)(void* parameter);
 
-// As in c_api.h, without "MX". They return 0, or -1: MXGetLastError() then says why. EnginePushAsyncND calls `deleter`
-// once it is done with the parameter, also if it fails.
+// Functions of c_api.h, without "MX". They return 0, or -1 on failure: MXGetLastError() then returns the reason.
+// EnginePushAsyncND calls `deleter` when it no longer needs the parameter, also if it fails.
 struct CApi {
   int (*EnginePushAsyncND)(AsyncFunction function, void* parameter, Deleter deleter, const Context* context,
                            NDArray** constant, int constants, NDArray** changed, int changes,
                            const FnProperty* property, int priority, const char* name, bool wait);
   int (*NDArrayDetach)(NDArray* array, NDArray** result);
   int (*NDArrayFree)(NDArray* array);
-  // Neither waits for the engine nor changes how the array lies in memory: it fails for arrays in a format of oneDNN.
+  // Neither waits for the engine nor changes the array's memory layout: fails for arrays in a format of oneDNN.
   int (*NDArrayToDLPack)(NDArray* array, DLManagedTensor** result);
   const char* (*GetLastError)();  // of this thread
 };

@@ -1,6 +1,6 @@
-// Operations in place: each is one operation of MXNet's engine that changes its arrays. The engine begins it when what
-// was pushed before it has made them; it submits to hvd and returns, so that no thread of the engine waits, and what
-// comes after it in the engine goes on when hvd has ended it.
+// In-place collectives as asynchronous operations of MXNet's engine. The engine calls begin() when the arrays' previous
+// writers have finished; begin() submits to hvd and returns. When hvd completes the operation, on_complete releases the
+// engine's later operations.
 #include <algorithm>
 #include <compare>
 #include <cstddef>
@@ -34,13 +34,13 @@ constexpr DtypeMapping kDtypes[] = {
     {kDLUInt, 1, HVD_BOOL},  // as MXNet says it; a byte each
 };
 
-// MXNet raises the Python type that a message begins with (mxnet.error, hvd.mxnet.library).
+// MXNet raises the Python exception type with which the message begins (mxnet.error, hvd.mxnet.library).
 std::string message_of(hvd_status status) {
   const bool is_of_ranks = status != HVD_INVALID_ARGUMENT && status != HVD_NOT_INITIALIZED;
   return std::string(is_of_ranks ? "HorovodInternalError: " : "ValueError: ") + hvd_last_error();
 }
 
-// `told`: by MXNet, several lines of which the first is the reason.
+// `told`: MXNet's message, whose first line is the reason.
 std::string problem_of_memory(const std::string& told) {
   if (told.find("MKLDNN data") != std::string::npos) {
     return "ValueError: an array that oneDNN has laid out in memory, such as the output of a convolution, cannot be "
@@ -54,8 +54,8 @@ struct Extent {
   auto operator<=>(const Extent&) const = default;
 };
 
-// Owned by the engine, which deletes it when it has ended, and also if it is never begun because an operation that was
-// to make its arrays has failed.
+// Owned by the engine, which deletes it when it has ended, and also if it never begins because a previous writer of its
+// arrays has failed.
 class Operation {
  public:
   Operation(const hvd_call& call, NDArray* const* arrays) : call_(call), name_(call.name), arrays_(call.count) {
@@ -77,14 +77,14 @@ class Operation {
     constexpr auto property = FnProperty::async;
     const int priority = operation->call_.priority;
     Operation* const self = operation.release();
-    // The name is one of a kind: MXNet's profiler keeps the pointer.
+    // A literal: MXNet's profiler keeps the pointer.
     return api().EnginePushAsyncND(
         begin, self, [](void* given) { delete static_cast<Operation*>(given); }, &kCpu, nullptr, 0, changed.data(),
         static_cast<int>(changed.size()), &property, priority, "hvd", false);
   }
 
  private:
-  // One array of each piece of memory: the engine would wait without end for what changes a variable twice.
+  // One array per engine variable: naming a variable twice deadlocks the engine.
   std::vector<NDArray*> apart_in_memory() const {
     std::vector<NDArray*> result = arrays_;
     std::ranges::sort(result, {}, memory_of);
@@ -141,7 +141,7 @@ class Operation {
            }) != extents_.end();
   }
 
-  // On a thread of hvd, or that of submit().
+  // Called on a thread of hvd, or in submit().
   static void end(void* operation) {
     auto* const self = static_cast<Operation*>(operation);
     const hvd_status status = hvd_work_wait(self->work_, 0);
@@ -151,7 +151,7 @@ class Operation {
   }
 
   void finish(const std::string& problem) {
-    const OnComplete done = on_complete_;  // which deletes this operation
+    const OnComplete done = on_complete_;  // the callback deletes this operation
     if (problem.empty()) return done.callback(done.engine, done.parameter, nullptr);
     const std::runtime_error error(problem);
     done.callback(done.engine, done.parameter, &error);
@@ -172,7 +172,7 @@ class Operation {
 
 extern "C" {
 
-// Before anything else. `functions`: those of the MXNet that this process has loaded.
+// Must be called first. `functions`: those of the MXNet that this process has loaded.
 __attribute__((visibility("default"))) void hvd_mxnet_connect(const hvd::mx::CApi* functions) {
   hvd::mx::api() = *functions;
 }

@@ -327,7 +327,7 @@ class Operation {
   OpKernelContext* const context_;
   const Done done_;
   const std::int32_t device_;
-  const bool in_place_;  // as many outputs as inputs, of the same shapes
+  const bool in_place_;  // the outputs have the inputs' shapes, and their memory where possible
   OwnedStatus status_;
   std::vector<OwnedTensor> held_;                  // kept while hvd reads or writes them
   std::vector<std::vector<std::int64_t>> shapes_;  // by tensor
