@@ -54,8 +54,8 @@ std::shared_ptr<Transport> connect_all(const BackendContext& context) {
       context.config.timeouts.gives_up_stalls() ? context.config.timeouts.silence_limit() : Duration());
 }
 
-// A leader waits for the ranks of its host, leaders wait for each other, and the ranks of a host for the results that
-// their leader has from the others: the timeouts expire in this order.
+// A leader waits for the ranks of its host, leaders wait for each other, and the ranks of a host wait for the results
+// that their leader gets from other leaders: the timeouts expire in this order.
 struct LimitsOfSilence {
   Duration inside_host;
   Duration between_hosts;
@@ -129,7 +129,7 @@ Links links_over(std::shared_ptr<Transport> transport, const char* name, const B
   return {std::move(transport), costs, name};
 }
 
-// MPI's messages, if MPI is required, or if it is permitted and faster; otherwise TCP.
+// Returns MPI's messages if MPI is required, or if it is permitted and faster; otherwise TCP.
 Links links_between(const BackendContext& context, const std::shared_ptr<PluginCommunicator>& mpi,
                     const std::vector<int>& members, const std::optional<LinkCosts>& given_costs) {
   const Topology& topology = context.topology;
@@ -218,7 +218,8 @@ std::shared_ptr<PluginCommunicator> join_mpi_group(const BackendContext& context
 
 // Adds the group's backend; it may pass calls on to the backends that are already in the plane.
 void add_plugin_backend(DataPlane& plane, std::shared_ptr<PluginCommunicator> group, const BackendContext& context) {
-  // A call is handed to another thread of this rank: if they share a CPU, the waiting thread must yield it at once.
+  // A call is handed to another thread of this rank: if the two threads share a CPU, the waiting one must yield at
+  // once.
   WaitPolicy policy = wait_policy_for(2 * context.topology.local_size, context.topology.local_cpus);
   policy.yields = 0;
   // Destroyed before the backends that it passes calls on to.

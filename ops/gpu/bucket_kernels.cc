@@ -32,7 +32,7 @@ std::size_t packed_size_of(DType dtype) { return dtype == DType::int16 ? 4 : siz
 
 BucketKernels::BucketKernels(std::shared_ptr<const Driver> driver) : driver_(std::move(driver)) {
   if (*kBucketKernelImage == '\0') {
-    throw Unsupported("this build of hvd has no kernels: neither nvcc nor clang was there");
+    throw Unsupported("this build of hvd has no GPU kernels: build it where nvcc or clang is installed");
   }
   driver_->check(driver_->call().modules.load(&module_, kBucketKernelImage), "cuModuleLoadData");
   try {

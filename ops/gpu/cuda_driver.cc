@@ -130,7 +130,8 @@ class RecordedEvent final : public DeviceEvent {
   RecordedEvent(const RecordedEvent&) = delete;
   RecordedEvent& operator=(const RecordedEvent&) = delete;
 
-  // A stream that waits for the event waits for what was recorded when it began to, whatever is recorded after that.
+  // A stream that waits for the event waits for what was recorded when the wait was enqueued; a later record does not
+  // change that.
   ~RecordedEvent() override { driver_->give_back(device_, event_); }
 
   bool happened() const override {
@@ -168,7 +169,7 @@ class RecordedEvent final : public DeviceEvent {
     after_ = driver_->next_number();
   }
 
-  // A handle may be that of an earlier stream, or, like kPerThreadStream, of several; an id is of one stream for ever.
+  // A handle may be reused for a later stream or, like kPerThreadStream, stand for several; an id is never reused.
   void find_id(Stream stream) {
     const auto id_of = driver_->call().streams.id;
     if (id_of == nullptr || stream == kPerThreadStream) return;
@@ -179,8 +180,10 @@ class RecordedEvent final : public DeviceEvent {
   }
 
   [[noreturn]] void refuse_capture() const {
-    throw Unsupported("a stream of GPU " + std::to_string(device_) +
-                      " is being captured into a graph, and an operation cannot begin behind it then");
+    throw Unsupported(
+        "a stream of GPU " + std::to_string(device_) +
+        " is being captured into a graph, so that no operation can be ordered after all streams: pass the "
+        "stream of the tensors instead");
   }
 
   void record_all_streams() const {

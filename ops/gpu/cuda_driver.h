@@ -123,12 +123,12 @@ class Driver {
   // Throws InvalidArgument if the device does not exist.
   Context context(int device);
 
-  // An event of a device whose context is current, until give_back(). Those that were given back are recorded again:
-  // creating an event costs more than recording it.
+  // Returns an event of a device whose context is current, valid until give_back(). Events that were given back are
+  // reused: creating an event costs more than recording it.
   Event take_event(int device);
   void give_back(int device, Event event) noexcept;
 
-  // Numbers that ascend, for what threads do one after the other.
+  // Returns ascending numbers, to order actions of different threads.
   std::uint64_t next_number() { return ++last_number_; }
 
  private:
@@ -161,8 +161,8 @@ class ContextScope {
   bool switched_ = false;  // not if the context was current before: a framework's thread has it
 };
 
-// Within it the calling thread may allocate memory and query events although another one captures a stream into a
-// graph: unless told otherwise, the driver takes that for a mistake of the program, and ends the capture.
+// Switches the calling thread to relaxed capture mode: it may allocate memory and query events while another thread
+// captures a stream. In the default mode such calls invalidate the capture.
 class BesideCapture {
  public:
   explicit BesideCapture(const Driver& driver) : driver_(driver) { exchange(); }

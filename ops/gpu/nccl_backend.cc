@@ -86,8 +86,8 @@ Description describe(const CollectiveCall& call) {
 
 using Events = std::vector<std::shared_ptr<const DeviceEvent>>;
 
-// The events after which all tensors of the call may be accessed: of those in one stream, which usually are all, the
-// last.
+// The events after which all tensors of the call may be accessed: for each stream the last one. Usually all tensors are
+// ready in one stream.
 Events inputs_of(const CollectiveCall& call) {
   Events inputs;
   const DeviceEvent* last = nullptr;
@@ -109,8 +109,8 @@ bool is_captured(const CollectiveCall& call) {
   if (captured == 0) return false;
   if (static_cast<std::size_t>(captured) == call.pieces.size()) return true;
   throw Unsupported(
-      "of tensors that are reduced together some are ready in a stream that is being captured into a graph, "
-      "and some in one that is not");
+      "some tensors of this operation are ready in a stream that is being captured into a graph, and some in one that "
+      "is not: capture all of them, or none");
 }
 
 // Timeout for the last operations, when the job ends without failure.
@@ -203,12 +203,12 @@ class NcclBackend final : public Backend {
   struct Running {
     std::uint64_t number;
     Description description;
-    Events inputs;  // that have not happened when last asked
+    Events inputs;  // those that were still pending at the last query
     std::shared_ptr<DeviceCompletion> completion;
     nccl::RetainedMemory retained;
   };
 
-  // What a graph of the program's refers to.
+  // Memory that a graph of the program refers to.
   struct Captured {
     nccl::DeviceScratch scratch;
     nccl::RetainedMemory retained;
@@ -305,9 +305,9 @@ class NcclBackend final : public Backend {
     return nccl::put(call, place, deadline_after(parts_.config.timeouts.collective));
   }
 
-  // By waiting for captured events a stream becomes part of their capture, until the program ends it. So there is
-  // another one for that, and each call has memory of its own: the graph may be launched beside whatever else is under
-  // way. Nobody watches what graphs do.
+  // A stream that waits for a captured event joins the capture until the program ends it, so captured calls use a
+  // second stream. Each has its own scratch memory, because its graph may run concurrently with other work. The
+  // watchdog does not see graph launches.
   void capture(const CollectiveCall& call) {
     const cuda::BesideCapture relaxed(*driver_);
     if (capture_stream_ == nullptr) capture_stream_ = make_stream();
@@ -328,8 +328,8 @@ class NcclBackend final : public Backend {
     }
     if (!std::exchange(warned_, true)) {
       parts_.log.warning(
-          "GPU tensors go through the host's memory (HVD_GPU_THROUGH_HOST=1): every byte is copied twice "
-          "more, and the engine waits for it. Why: " +
+          "GPU tensors go through the host's memory (HVD_GPU_THROUGH_HOST=1): every byte is copied twice more, and the "
+          "engine waits for the copies. The reason: " +
           why.message());
     }
     CollectiveCall settled = call;

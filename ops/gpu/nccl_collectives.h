@@ -31,8 +31,8 @@
 
 namespace hvd::nccl {
 
-// Device memory for packed buffers, or in place of the tensors of a joined rank: taken piece by piece within a call,
-// and reused from the start by the next one. That is safe without waiting, since all calls are in one stream. Nothing
+// Device memory for packed buffers and for the missing tensors of a joined rank: taken piece by piece within a call,
+// and reused from the start by the next call. That is safe without waiting, since all calls are in one stream. Nothing
 // is freed before the end, because the driver would then wait for the whole device, and block the thread that drives
 // the engine, which has to detect a stuck device.
 class DeviceScratch {

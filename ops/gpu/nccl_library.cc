@@ -13,8 +13,8 @@ namespace {
 
 constexpr const char* kSoname = "libnccl.so.2";
 
-// The number of polls before sleeping in between, and the length of a sleep: a group of calls completes after some tens
-// of microseconds, a new communicator after some hundred milliseconds.
+// The number of polls before the thread sleeps between them, and the length of a sleep: a group of calls completes
+// after some tens of microseconds, a new communicator after some hundred milliseconds.
 constexpr int kLooks = 200;
 constexpr Duration kNap = std::chrono::microseconds(100);
 
@@ -88,7 +88,7 @@ bool NcclCommunicator::close(Deadline deadline) noexcept {
 
 void NcclCommunicator::complete(Result result, const char* what, Deadline deadline) const {
   library_->check(result, what, handle_);
-  if (handle_ == nullptr) throw Aborted(std::string("NCCL: ") + what + " has made nothing");
+  if (handle_ == nullptr) throw Aborted(std::string("NCCL: ") + what + " returned no communicator");
   for (int looks = 0;; ++looks) {
     Result state = Result::success;
     library_->check(call().communicator.async_error(handle_, &state), "ncclCommGetAsyncError", handle_);
@@ -97,7 +97,7 @@ void NcclCommunicator::complete(Result result, const char* what, Deadline deadli
     abort_.check();
     if (Clock::now() >= deadline) {
       throw Timeout(std::string("NCCL: ") + what +
-                    " is not through: a rank may be stuck, or its network not reachable");
+                    " has not completed: a rank may be stuck, or its network not reachable");
     }
     if (looks < kLooks) {
       sched_yield();

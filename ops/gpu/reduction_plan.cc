@@ -85,7 +85,8 @@ std::string scale_by_nccl(const CollectiveCall& call, ReductionPlan& plan) {
     } else if (is_exact(factor, call.dtype) || is_reciprocal(factor, call.dtype)) {
       plan.scale = factor;
     } else {
-      return "a factor of " + std::to_string(factor) + " is no number of this type; scale the tensors yourself";
+      return "a factor of " + std::to_string(factor) +
+             " cannot be represented in this type; scale the tensors yourself";
     }
     return "";
   }

@@ -13,7 +13,7 @@ namespace hvd::cuda {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr int kLooks = 100;  // before sleeping in between
+constexpr int kLooks = 100;  // polls before the thread sleeps between them
 constexpr Duration kNap = std::chrono::microseconds(50);
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -112,7 +112,7 @@ class ThroughHost {
                                                      address_of(piece.input), bytes, stream_),
                      "cuMemcpyDtoHAsync");
     }
-    wait_for_stream("what a program has to do before its tensors are ready");
+    wait_for_stream("the program's work that produces the tensors");
   }
 
   void copy_in(const CollectiveCall& call, const CollectiveCall& on_host, std::size_t position) {
@@ -123,7 +123,7 @@ class ThroughHost {
       driver_->check(driver_->call().memory.copy_in(address_of(piece.output), on_host.pieces[i].output, bytes, stream_),
                      "cuMemcpyHtoDAsync");
     }
-    wait_for_stream("copying results to it");
+    wait_for_stream("the copy of the results to the GPU");
   }
 
   void wait_for_stream(const char* what) const {
@@ -134,7 +134,7 @@ class ThroughHost {
       if (result != kNotReady) driver_->check(result, "cuStreamQuery");
       abort_.check();
       if (Clock::now() >= deadline) {
-        throw Timeout("GPU " + std::to_string(device_) + " is not through with " + what);
+        throw Timeout("GPU " + std::to_string(device_) + ": timed out waiting for " + what);
       }
       if (looks < kLooks) {
         sched_yield();

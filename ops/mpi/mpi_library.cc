@@ -56,7 +56,7 @@ struct Opened {
   std::string path;
 };
 
-// Makes its functions visible to libraries opened later.
+// Opens the first candidate that exists, and makes its functions visible to libraries opened later.
 Opened open_first(const std::vector<std::string>& candidates) {
   std::string tried;
   for (const std::string& path : candidates) {
@@ -83,7 +83,7 @@ void check_launcher(MpiKind kind, const Launch& launch, const std::string& path)
                     ", or set HVD_MPI_LIB to the launcher's own libmpi.so");
 }
 
-// MPI is shared by the whole process, and so is this. Never destroyed.
+// The MPI library of this process, which can have only one. Never destroyed.
 struct ProcessMpi {
   Mutex mutex;
   std::shared_ptr<const PluginLibrary> opened GUARDED_BY(mutex);
@@ -94,7 +94,7 @@ ProcessMpi& process_mpi() {
   return *mpi;
 }
 
-// Without missing files of hvd's own folder, which need not be reported.
+// The candidates without missing files of hvd's own folder, which an error need not list.
 std::vector<std::string> candidates_here(const std::string& wanted, const Launch& launch) {
   const std::string folder = std::filesystem::path(installed_plugin_folder()).parent_path().string();
   auto candidates = mpi_candidates(wanted, loaded_libraries(), launch.mpi, folder);
@@ -148,7 +148,7 @@ std::shared_ptr<const PluginLibrary> open_mpi(const std::string& wanted, const L
 std::shared_ptr<const PluginLibrary> mpi_of_this_job() {
   ProcessMpi& mpi = process_mpi();
   const MutexLock lock(mpi.mutex);
-  if (!mpi.opened) throw Unsupported("MPI has not started this job");
+  if (!mpi.opened) throw Unsupported("MPI has not started this job: start it with MPI's launcher");
   return mpi.opened;
 }
 

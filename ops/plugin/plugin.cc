@@ -26,9 +26,9 @@ LogLevel level_of(std::int32_t level) {
 
 // Returns why the part of the table that this version of hvd reads cannot be used, or null.
 const char* what_is_missing(const hvd_plugin* table) {
-  if (table == nullptr) return "it does not know version 1 of hvd_plugin.h";
+  if (table == nullptr) return "it does not support version 1 of hvd_plugin.h";
   if (table->struct_size < sizeof(hvd_plugin) || table->abi_version != HVD_PLUGIN_ABI_VERSION) {
-    return "it was built with another version of hvd_plugin.h";
+    return "it was built with another version of hvd_plugin.h: build it with the one of this hvd";
   }
   if (table->name == nullptr || *table->name == '\0') return "it has no name";
   if (table->last_error == nullptr || table->self_test == nullptr || table->open_group == nullptr ||

@@ -48,7 +48,7 @@ struct PlainCall {
 constexpr Duration kNap = std::chrono::microseconds(50);
 constexpr int kLooksPerClock = 16;
 
-// Different messages between two ranks have different labels, for as long as both can be pending.
+// Two messages between two ranks that can be pending at the same time have different labels.
 std::uint64_t label_of(const Tag& tag) {
   return (tag.sequence * 0x9e3779b97f4a7c15U) ^ (std::uint64_t{tag.process_set} << 40) ^ tag.step;
 }
@@ -97,7 +97,10 @@ class PluginBackend final : public Backend {
   // The plugin may have changed memory and factors only.
   void hand_on(const hvd_plugin_call& plain) const {
     CollectiveCall call = *running_;
-    if (plain.count != call.pieces.size()) throw InvalidArgument(std::string(name()) + " has handed on another call");
+    if (plain.count != call.pieces.size()) {
+      throw InvalidArgument(std::string(name()) + " has handed on " + std::to_string(plain.count) +
+                            " tensors of a call of " + std::to_string(call.pieces.size()));
+    }
     for (std::size_t i = 0; i < plain.count; ++i) {
       call.pieces[i] = {plain.pieces[i].input, plain.pieces[i].output, plain.pieces[i].elements};
     }

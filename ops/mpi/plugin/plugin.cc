@@ -33,10 +33,10 @@ namespace hvd::mpi {
 
 namespace {
 
-// ---- This process in MPI: initialised by this plugin or earlier by other code (mpi4py), which also finalises it at
-// exit.
+// ---- This process in MPI: initialised by this plugin, or earlier by other code such as mpi4py, which then also
+// finalises it at exit.
 //
-// MPI cannot be initialised twice, while hvd can: once joined, a process stays in MPI.
+// hvd can be initialised several times, MPI only once: a process that has joined MPI stays in it.
 
 class Failure : public std::runtime_error {
  public:
@@ -85,7 +85,7 @@ void finalize_at_exit(int status, void*) {
 
 bool is(int (*ask)(int*)) {
   int answer = 0;
-  check(ask(&answer), "asking MPI whether it is there");
+  check(ask(&answer), ask == MPI_Finalized ? "MPI_Finalized" : "MPI_Initialized");
   return answer != 0;
 }
 
@@ -122,13 +122,13 @@ void at_finalize(void (*give_back)()) {
               return MPI_SUCCESS;
             },
             &key, nullptr),
-        "asking to be told of MPI's end");
-  check(MPI_Comm_set_attr(MPI_COMM_SELF, key, reinterpret_cast<void*>(give_back)), "asking to be told of MPI's end");
+        "registering a finalize callback");
+  check(MPI_Comm_set_attr(MPI_COMM_SELF, key, reinterpret_cast<void*>(give_back)), "registering a finalize callback");
   MPI_Comm_free_keyval(&key);
 }
 
-// Prevents MPI_Finalize at exit, which might block forever; the launcher detects that. Called after an error in the
-// middle of communication.
+// Called after an error in the middle of communication: prevents MPI_Finalize at exit, which might block forever. The
+// launcher detects a process that exits without it.
 void give_up() { given_up = true; }
 
 // Marks a call of MPI, which may never return: MPI is not finalised at exit while such an object exists.
@@ -148,14 +148,14 @@ void reduce_pair(void* in, void* inout, int* count, MPI_Datatype* /*type*/) {
   reduce({.dtype = kDType, .op = kOp}, kDType, inputs, kDType, inout, static_cast<std::size_t>(*count));
 }
 
-// Created at first use, until MPI ends. Of equal values, and of NaNs, the last one is taken (reduce.h): min and max
-// must keep the order of ranks, so that all ranks get the same result.
+// Created at first use, and freed when MPI is finalised. Of equal values, and of NaNs, the last one is the result
+// (reduce.h): min and max must keep the order of ranks, so that all ranks get the same result.
 template <DType kDType, ReduceOp kOp>
 MPI_Op own_op() {
   constexpr int kCommutes = kOp == ReduceOp::sum || kOp == ReduceOp::product ? 1 : 0;
   static MPI_Op op = [] {
     MPI_Op made = MPI_OP_NULL;
-    check(MPI_Op_create(reduce_pair<kDType, kOp>, kCommutes, &made), "making an operation of our own");
+    check(MPI_Op_create(reduce_pair<kDType, kOp>, kCommutes, &made), "creating a reduction operation");
     at_finalize([] { MPI_Op_free(&op); });
     return made;
   }();
@@ -176,8 +176,8 @@ MPI_Op own_op_of(ReduceOp op) {
 MPI_Datatype two_bytes() {
   static MPI_Datatype type = [] {
     MPI_Datatype made = MPI_DATATYPE_NULL;
-    check(MPI_Type_contiguous(2, MPI_BYTE, &made), "making a type for 16-bit floats");
-    check(MPI_Type_commit(&made), "making a type for 16-bit floats");
+    check(MPI_Type_contiguous(2, MPI_BYTE, &made), "creating a type for 16-bit floats");
+    check(MPI_Type_commit(&made), "creating a type for 16-bit floats");
     at_finalize([] { MPI_Type_free(&type); });
     return made;
   }();
@@ -255,11 +255,11 @@ int tag_of(std::span<const std::int32_t> job_ranks) {
 MPI_Comm make_comm(const hvd_plugin_group& group) {
   MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
   MPI_Comm comm = MPI_COMM_NULL;
-  check(MPI_Comm_group(MPI_COMM_WORLD, &all), "asking for MPI's ranks");
-  check(MPI_Group_incl(all, group.size, group.job_ranks, &some), "making a group of ranks");
+  check(MPI_Comm_group(MPI_COMM_WORLD, &all), "MPI_Comm_group");
+  check(MPI_Group_incl(all, group.size, group.job_ranks, &some), "MPI_Group_incl");
   check(MPI_Comm_create_group(MPI_COMM_WORLD, some, tag_of({group.job_ranks, static_cast<std::size_t>(group.size)}),
                               &comm),
-        "making a communicator");
+        "creating a communicator");
   MPI_Group_free(&some);
   MPI_Group_free(&all);
   return comm;
@@ -610,7 +610,8 @@ void check_threads() {
   if (thread_level() >= MPI_THREAD_SERIALIZED) return;
   throw Failure(
       HVD_UNSUPPORTED,
-      "MPI allows calls from one thread only (initialise it with MPI_THREAD_MULTIPLE), so that it moves no data");
+      "MPI was initialised for calls from one thread only, so that hvd cannot move data with it: initialise it with "
+      "MPI_THREAD_MULTIPLE");
 }
 
 hvd_status open_group(const hvd_plugin_host* host, const hvd_plugin_group* group, void** opened) {
@@ -623,7 +624,7 @@ hvd_status open_group(const hvd_plugin_host* host, const hvd_plugin_group* group
     check(MPI_Comm_size(MPI_COMM_WORLD, &world), "asking for MPI's size");
     if (group->size < world && thread_level() < MPI_THREAD_MULTIPLE) {
       throw Failure(HVD_UNSUPPORTED,
-                    "MPI does not allow several threads (MPI_THREAD_MULTIPLE): it serves all ranks only");
+                    "MPI was not initialised with MPI_THREAD_MULTIPLE: it serves only the process set of all ranks");
     }
     *opened = new Group(*host, *group);
   });

@@ -229,7 +229,7 @@ TEST_CASE("a communicator that never comes about is given up after the job's tim
   for (const Status& end : ends) {
     INFO(end.message());
     CHECK((end.code() == StatusCode::timeout || end.code() == StatusCode::aborted));
-    CHECK(has(end.message(), "ncclCommInitRankConfig is not through"));
+    CHECK(has(end.message(), "ncclCommInitRankConfig has not completed"));
   }
 }
 
