@@ -84,9 +84,11 @@ void Negotiator::Port::mark(const SubtreeMessage& message) {
 }
 
 Status Negotiator::silence_of_parent(TimePoint now) const {
-  return Status(StatusCode::timeout, "waited " + age_text(answer_limit_.waited(now)) + " for " +
-                                         topology_.describe(node_.tree().parent) +
-                                         " to answer, which is stopped or does not run for another reason");
+  const int parent = node_.tree().parent;
+  return Status(StatusCode::timeout,
+                "received nothing from " + topology_.describe(parent) + " for " + age_text(answer_limit_.waited(now)) +
+                    ": that process is stopped or is not being scheduled",
+                topology_.job_ranks[static_cast<std::size_t>(parent)]);
 }
 
 Deadline Negotiator::next_deadline() const {

@@ -43,8 +43,8 @@ class ControlChannel {
   virtual void send(int to, Bytes payload) = 0;
 
   // Waits until the delivery of sent messages no longer depends on this thread. Called before the engine starts
-  // something that needs the peers, which may still need these messages. Throws Timeout that names a rank that does not
-  // read, and the AbortFlag's reason.
+  // something that needs the peers, which may still need these messages. Throws Timeout whose culprit is a rank that
+  // does not read, and the AbortFlag's reason.
   virtual void flush(Deadline deadline) = 0;
 
   // The next message from any neighbour, if any.

@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -56,10 +57,7 @@ auto waiting_for(int job_rank, const Wait& wait) {
   }
 }
 
-std::string silent_for(Duration silence) {
-  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(silence).count() / 100;
-  return "its host has not answered for " + std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
-}
+std::string silent_for(Duration silence) { return "its host has not answered for " + age_text(silence); }
 
 }  // namespace
 
@@ -82,15 +80,23 @@ class ControlLinks::Link {
     flush();
     return true;
   }
-  // The socket has room.
-  void send_more() {
+  // The socket has room. True if it has too little.
+  bool send_more() {
     const MutexLock lock(mutex_);
     flush();
+    return pending();
   }
-  // Waits until everything is sent.
+  // Waits until everything is sent; others may send meanwhile.
   void drain(Deadline deadline) {
+    while (send_more() && wait_ready(socket.fd(), true, deadline)) {
+    }
+  }
+  // As Socket::receive_some(); throws if this rank cannot receive, or could not send. Links thread.
+  std::optional<std::size_t> receive_some(std::span<std::byte> bytes) {
+    const auto count = socket.receive_some(bytes);
     const MutexLock lock(mutex_);
-    while (pending() && wait_ready(socket.fd(), true, deadline)) flush();
+    if (!count && !failure_.ok()) throw Error(failure_);
+    return count;
   }
   // Nothing is sent or received any more.
   void give_up() {
@@ -123,8 +129,10 @@ class ControlLinks::Link {
         broken_ = !count;
         if (count == 0u) break;
         sent_ += count.value_or(0);
-      } catch (const Error&) {
-        broken_ = true;  // the reading side will report who and why
+      } catch (const Error& error) {
+        broken_ = true;
+        failure_ = error.status();
+        shutdown(socket.fd(), SHUT_RDWR);  // which the links thread notices, and reports the failure
       }
     }
     const bool waits = pending();
@@ -146,6 +154,7 @@ class ControlLinks::Link {
   std::size_t sent_ GUARDED_BY(mutex_) = 0;          // bytes of the outbox that have been sent
   bool watching_writes_ GUARDED_BY(mutex_) = false;  // epoll reports when the socket has room again
   bool broken_ GUARDED_BY(mutex_) = false;           // nothing more can be sent
+  Status failure_ GUARDED_BY(mutex_);                // of this rank, to send
 };
 
 ControlLinks::ControlLinks(const Topology& topology, const ControlTree& tree, Store& store, const JobKey& key,
@@ -165,7 +174,7 @@ ControlLinks::ControlLinks(const Topology& topology, const ControlTree& tree, St
     thread_ = start_thread("hvd-links", [this] { run(); });
   } catch (...) {
     // Otherwise ranks that have connected to this one would take the closing of their connections for its death.
-    tell(as_told(current_exception_status(), topology), -1);
+    fail(current_exception_status());
     throw;
   }
 }
@@ -243,7 +252,7 @@ void ControlLinks::run() {
         if ((event.events & EPOLLOUT) != 0) link.send_more();
         if ((event.events & ~std::uint32_t{EPOLLOUT}) != 0) read(link);
       } catch (...) {
-        raise_and_tell(current_exception_status(), -1);
+        fail(current_exception_status());
       }
     }
   }
@@ -251,16 +260,22 @@ void ControlLinks::run() {
 
 void ControlLinks::read(Link& link) {
   std::array<std::byte, kReadBytes> buffer;
+  std::optional<std::size_t> count;
   try {
-    const auto count = link.socket.receive_some(buffer);
-    if (!count) {
-      const Duration silence = link.socket.delivery().since_answer;
-      return lose(link, silence < lease_ ? "its connection closed without a goodbye" : silent_for(silence));
-    }
+    count = link.receive_some(buffer);
+  } catch (...) {
+    if (!link.departed) fail(current_exception_status());  // told on this link, too, if it can send
+    return link.give_up();
+  }
+  if (!count) {
+    const Duration silence = link.socket.delivery().since_answer;
+    return lose(link, silence < lease_ ? "its connection closed without a goodbye" : silent_for(silence));
+  }
+  try {
     link.reader.feed(std::span(buffer).first(*count));
     while (auto frame = link.reader.next()) handle_frame(link, *frame);
   } catch (const Error& error) {
-    lose(link, std::string("its control connection carried nonsense (") + error.what() + ")");
+    lose(link, std::string("it sent a malformed control message (") + error.what() + ")");
   }
 }
 
@@ -307,6 +322,13 @@ void ControlLinks::lose(Link& link, const std::string& how) {
   raise_and_tell(
       Status(StatusCode::peer_lost, topology_.describe(link.rank) + " is lost: " + how, job_rank_of(link.rank)),
       link.rank);
+}
+
+// This rank cannot go on.
+void ControlLinks::fail(const Status& own) {
+  const bool is_first = abort_.raise(Status(own.code(), own.message(), culprit_of(own, topology_)),
+                                     [&](const Status&) { tell(as_told(own, topology_), -1); });
+  if (!is_first) tell(abort_.reason(), -1);
 }
 
 // The flag may have been raised by another process set's links, which have other neighbours: these notify their

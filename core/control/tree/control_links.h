@@ -1,5 +1,5 @@
-// The TCP connections between neighbours in the control tree: control messages between hosts, and failure detection, in
-// the set of all ranks also inside a host. A connection that closes without a goodbye is a lost rank.
+// The TCP connections between neighbours in the control tree. They carry messages between hosts, and detect failures on
+// all edges. Only a subset inside one host has none. A connection that closes without a goodbye is a lost rank.
 //
 // One thread ("hvd-links") sleeps in epoll and reads; senders write directly and leave the rest to it. When a rank is
 // lost, its neighbours notify theirs, and so on, at once and from this thread, because the engine may be in the middle
@@ -69,6 +69,7 @@ class ControlLinks {
   void look_for_silence();
   void handle_frame(Link& link, const Bytes& frame);
   void lose(Link& link, const std::string& how);
+  void fail(const Status& own);
   void raise_and_tell(const Status& reason, int except_rank);
   void tell(const Status& reason, int except_rank);
   bool tell_break(std::uint64_t lock_number, int except_rank);

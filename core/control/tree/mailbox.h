@@ -21,12 +21,12 @@ namespace hvd {
 struct ByteRing {
   static constexpr std::size_t kBytes = 64 * 1024;
 
-  // Copies in as much as fits; returns how much. Producer only.
+  // Copies in as much as fits; returns how much. Producer only. Throws Internal if the consumer's position is invalid.
   std::size_t write(std::span<const std::byte> bytes) {
     const std::uint64_t written = written_.load(std::memory_order_relaxed);
     // seq_cst on both sides: either the producer sees the room, or the consumer sees the request for it.
     const std::uint64_t used = written - read_.load(std::memory_order_seq_cst);
-    if (used > kBytes) return 0;  // the consumer's side is corrupt; the failure detection will report it
+    if (used > kBytes) throw Internal("a control mailbox was overwritten by its reader");
     const std::size_t count = std::min(bytes.size(), kBytes - static_cast<std::size_t>(used));
     const std::size_t start = static_cast<std::size_t>(written % kBytes);
     const std::size_t first = std::min(count, kBytes - start);

@@ -53,7 +53,9 @@ class TreeChannel final : public ControlChannel {
       if (Clock::now() >= deadline) {
         const auto full =
             std::find_if(mailboxes_.begin(), mailboxes_.end(), [](const auto& m) { return !m.outbox.empty(); });
-        throw Timeout("waited for " + topology_.describe(full->rank) + " to read what it was sent");
+        throw Error(Status(StatusCode::timeout,
+                           "waited for " + topology_.describe(full->rank) + " to read what it was sent",
+                           topology_.job_ranks[static_cast<std::size_t>(full->rank)]));
       }
       doorbell_->wait_change(heard_, deadline, &abort_);
     }

@@ -2,19 +2,41 @@
 // the whole runtime show.
 #include "core/control/tree/tree_channel.h"
 
+#include <sys/socket.h>
+
+#include <atomic>
 #include <barrier>
+#include <cerrno>
+#include <cstring>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/bootstrap/store.h"
+#include "core/control/negotiator.h"
+#include "core/control/tree/mailbox.h"
 #include "tests/support/catch.h"
 
 using Catch::Matchers::Contains;
 using namespace hvd;
+
+// The error of the next send() or recv(), as of a process that lacks memory; 0: none.
+static std::atomic<int> error_of_send{0}, error_of_receive{0};
+
+// In place of the C library's.
+extern "C" ssize_t send(int fd, const void* bytes, size_t count, int flags) {
+  errno = error_of_send.exchange(0);
+  return errno != 0 ? -1 : sendto(fd, bytes, count, flags, nullptr, 0);
+}
+extern "C" ssize_t recv(int fd, void* bytes, size_t count, int flags) {
+  errno = error_of_receive.exchange(0);
+  return errno != 0 ? -1 : recvfrom(fd, bytes, count, flags, nullptr, nullptr);
+}
 
 namespace {
 
@@ -91,6 +113,26 @@ void await_break(ControlChannel& channel, std::uint64_t lock_number) {
   }
 }
 
+void await_raised(const AbortFlag& abort) {
+  const Deadline soon = deadline_after(20s);
+  while (!abort.raised() && Clock::now() < soon) std::this_thread::sleep_for(1ms);
+}
+
+// Two connected ranks on two hosts.
+struct TwoHosts {
+  TwoHosts() {
+    auto other = std::async(std::launch::async, [this] { return job.connect(of_1, false, abort_of_1, metrics_of_1); });
+    channel_of_0 = job.connect(of_0, false, abort_of_0, metrics_of_0);
+    channel_of_1 = other.get();
+  }
+
+  JobOfThreads job{{1, 1}};
+  const Topology of_0 = make_topology(0, job.ranks), of_1 = make_topology(1, job.ranks);
+  AbortFlag abort_of_0, abort_of_1;
+  Metrics metrics_of_0, metrics_of_1;
+  std::unique_ptr<ControlChannel> channel_of_0, channel_of_1;
+};
+
 struct Hosts {
   std::vector<int> ranks;
   bool shared_memory = true;
@@ -147,9 +189,9 @@ TEST_CASE("star channel: whoever does not connect is named on all ranks, and not
   rank_0.join();
   CHECK(failure.code() == StatusCode::timeout);
   CHECK(failure.culprit() == 2);
+  CHECK(abort_of_0.reason() == failure);  // whatever else this rank waits for ends, too
 
-  const Deadline soon = deadline_after(20s);
-  while (!abort_of_1.raised() && Clock::now() < soon) std::this_thread::sleep_for(1ms);
+  await_raised(abort_of_1);
   CHECK(abort_of_1.reason().code() == StatusCode::aborted);
   CHECK(abort_of_1.reason().culprit() == 2);
   CHECK_THAT(abort_of_1.reason().message(), Contains("rank 0") && Contains("the control connection of rank 2"));
@@ -168,4 +210,62 @@ TEST_CASE("star channel: a rank that cannot connect names the one that it waits 
     CHECK(error.code() == StatusCode::timeout);
     CHECK(error.status().culprit() == 0);
   }
+}
+
+TEST_CASE("star channel: a rank that cannot send any more ends the job, and takes the blame") {
+  TwoHosts ranks;
+  error_of_send = ENOBUFS;
+  ranks.channel_of_1->send(0, Bytes(3));
+  await_raised(ranks.abort_of_1);
+  CHECK(ranks.abort_of_1.reason().code() == StatusCode::internal);
+  CHECK(ranks.abort_of_1.reason().culprit() == 1);
+  CHECK_THAT(ranks.abort_of_1.reason().message(), Contains("send: No buffer space"));
+  await_raised(ranks.abort_of_0);
+  CHECK(ranks.abort_of_0.reason().culprit() == 1);
+}
+
+TEST_CASE("star channel: a rank that cannot receive any more ends the job, and takes the blame") {
+  TwoHosts ranks;
+  error_of_receive = ENOMEM;
+  ranks.channel_of_1->send(0, Bytes(3));
+  await_raised(ranks.abort_of_0);
+  CHECK(ranks.abort_of_0.reason().code() == StatusCode::internal);
+  CHECK(ranks.abort_of_0.reason().culprit() == 0);
+  await_raised(ranks.abort_of_1);
+  CHECK(ranks.abort_of_1.reason().code() == StatusCode::aborted);
+  CHECK(ranks.abort_of_1.reason().culprit() == 0);
+  CHECK_THAT(ranks.abort_of_1.reason().message(), Contains("recv: Cannot allocate memory"));
+}
+
+TEST_CASE("star channel: a rank that does not read is the culprit, by its number in the job") {
+  JobOfThreads job({2, 2});
+  AbortFlag abort_of_0, abort_of_1;
+  Metrics metrics;
+  const Topology of_0 = make_subset(make_topology(2, job.ranks), {2, 3});
+  const Topology of_1 = make_subset(make_topology(3, job.ranks), {2, 3});
+  auto other = std::async(std::launch::async, [&] { return job.connect(of_1, true, abort_of_1, metrics); });
+  const auto channel = job.connect(of_0, true, abort_of_0, metrics);
+  const auto channel_of_other = other.get();
+  channel->send(1, Bytes(2 * ByteRing::kBytes));
+  Status failure;
+  try {
+    channel->flush(Clock::now());
+  } catch (const Error& error) {
+    failure = error.status();
+  }
+  CHECK(failure.code() == StatusCode::timeout);
+  CHECK(failure.culprit() == 3);
+
+  Timeline timeline(job.log);
+  const Negotiator negotiator(of_1, Config(), *channel_of_other, metrics, timeline, 1, false);
+  CHECK(negotiator.silence_of_parent(Clock::now()).culprit() == 2);
+}
+
+TEST_CASE("a mailbox whose reader has written to it is an error for its writer") {
+  const auto ring = std::make_unique<ByteRing>();
+  const Bytes message(8);
+  CHECK(ring->write(message) == 8);
+  const std::uint64_t beyond = 9;
+  std::memcpy(reinterpret_cast<std::byte*>(ring.get()) + 128, &beyond, sizeof beyond);  // the reader's position
+  CHECK_THROWS_AS(ring->write(message), Internal);
 }
