@@ -88,8 +88,8 @@ std::int32_t ProcessSets::add(std::vector<int> ranks) {
   Status own;
   try {
     communicator = make_communicator(set);
-  } catch (const Error& error) {
-    own = error.status();
+  } catch (...) {
+    own = current_exception_status();  // the others wait for the outcome in any case
   }
   const auto outcomes = ask_all({own.ok() ? 1 : 0});
   if (!own.ok()) throw Error(own);
