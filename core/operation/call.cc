@@ -27,11 +27,13 @@ void check_tensor(const TensorView& tensor, const char* role) {
   std::int64_t bytes = static_cast<std::int64_t>(size_of(tensor.dtype));
   for (const std::int64_t dimension : tensor.shape) {
     if (dimension < 0) throw InvalidArgument(std::string(role) + " has a negative dimension " + text_of(tensor.shape));
-    if (__builtin_mul_overflow(bytes, dimension, &bytes)) {
+    // As the decoder of the request does, which refuses what no rank can have (control/protocol/wire.cc).
+    if (__builtin_mul_overflow(bytes, std::max<std::int64_t>(dimension, 1), &bytes)) {
       throw InvalidArgument(std::string(role) + " of shape " + text_of(tensor.shape) + " is larger than memory");
     }
   }
-  if (tensor.data == nullptr && bytes != 0) throw InvalidArgument(std::string(role) + " has elements but no memory");
+  const bool is_empty = std::ranges::find(tensor.shape, 0) != tensor.shape.end();
+  if (tensor.data == nullptr && !is_empty) throw InvalidArgument(std::string(role) + " has elements but no memory");
 }
 
 void check_reduce_op(const Call& call) {
