@@ -150,10 +150,14 @@ void NegotiatedRunner::finish(const Response& response) {
       return;
     }
     case Response::Kind::all_joined:
+      if (response.rank >= parts.topology.size) {
+        throw Internal("the coordinator's answer names rank " + std::to_string(response.rank) + " of " +
+                       std::to_string(parts.topology.size) + " as the last to join");
+      }
       parts.names.join_ended(true);
       if (Operation* join = context_.pending.find(kJoinName)) {
         parts.timeline.end(kJoinName);
-        join->completion.last_joined = parts.topology.job_ranks.at(static_cast<std::size_t>(response.rank));
+        join->completion.last_joined = parts.topology.job_ranks[static_cast<std::size_t>(response.rank)];
         context_.pending.end(*join, Status());
       }
       return;

@@ -139,10 +139,14 @@ namespace {
 // match its operation.
 void check_fits(const Operation& own, const Response& response, std::size_t tensor, int position) {
   const OperationSpec& agreed = response.spec;
-  const TensorSpec& mine = own.spec.tensors.at(tensor);
+  const auto refuse = [&] {
+    throw Internal("the coordinator's answer for '" + agreed.name + "' does not fit this rank's request");
+  };
+  if (own.spec.tensors.size() != agreed.tensors.size()) refuse();
+  const TensorSpec& mine = own.spec.tensors[tensor];
   const TensorSpec& theirs = agreed.tensors[tensor];
   bool fits = own.spec.collective == agreed.collective && mine.dtype == theirs.dtype &&
-              mine.shape.size() == theirs.shape.size() && own.spec.tensors.size() == agreed.tensors.size();
+              mine.shape.size() == theirs.shape.size();
   const auto at = static_cast<std::size_t>(position);
   if (agreed.collective == Collective::allgather) {
     fits = fits && response.rows[tensor][at] == mine.shape[0] &&
@@ -152,7 +156,7 @@ void check_fits(const Operation& own, const Response& response, std::size_t tens
   } else {
     fits = fits && mine.shape == theirs.shape;
   }
-  if (!fits) throw Internal("the coordinator's answer for '" + agreed.name + "' does not fit this rank's request");
+  if (!fits) refuse();
 }
 
 // A rank without the operation contributes no rows, and has no memory for those of others.
@@ -173,8 +177,8 @@ void check_absent(const Response& response, std::size_t tensor, const ProcessSet
   throw Internal("the coordinator's answer for '" + response.spec.name + "' needs this rank, which has joined");
 }
 
-// allgather and alltoall have rows by rank, whose dimensions must match the set's size. No more ranks take part than it
-// has.
+// allgather and alltoall have rows by rank, whose dimensions must match the set's size. A broadcast's root is in the
+// set. No more ranks take part than it has.
 void check_ranks(const Response& response, const ProcessSet& set) {
   const auto size = static_cast<std::size_t>(set.size());
   const Collective collective = response.spec.collective;
@@ -184,6 +188,10 @@ void check_ranks(const Response& response, const ProcessSet& set) {
   bool right = response.rows.size() == expected;
   for (const auto& rows : response.rows) right = right && rows.size() == size;
   if (!right) throw Internal("the coordinator's answer for '" + response.spec.name + "' has a wrong number of rows");
+  if (collective == Collective::broadcast && !set.rank_of(response.spec.root)) {
+    throw Internal("the coordinator's answer for '" + response.spec.name + "' has root rank " +
+                   std::to_string(response.spec.root) + " of " + std::to_string(set.size()) + " ranks");
+  }
   if (response.contributing > set.size() || response.contributing < 1) {
     throw Internal("the coordinator's answer for '" + response.spec.name + "' is for " +
                    std::to_string(response.contributing) + " of " + std::to_string(set.size()) + " ranks");
@@ -269,6 +277,7 @@ CollectiveCall call_without_pieces(const Bucket& bucket, const ProcessSet& set, 
 
 CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int position, JoinDivisor divisor,
                           DeviceRuntime* devices) {
+  for (const Bucket::Item& item : bucket.items) check_ranks(*item.response, set);
   CollectiveCall call = call_without_pieces(bucket, set, divisor);
   if (call.collective == Collective::barrier) return call;
   call.pieces.reserve(bucket.items.size());
@@ -276,7 +285,6 @@ CollectiveCall build_call(const Bucket& bucket, const ProcessSet& set, int posit
     Operation* const own = item.own;
     const Response& response = *item.response;
     const TensorSpec& spec = response.spec.tensors[item.tensor];
-    check_ranks(response, set);
     if (own != nullptr) {
       check_fits(*own, response, item.tensor, position);
     } else {

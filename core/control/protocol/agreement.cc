@@ -17,6 +17,18 @@ bool fits(const std::vector<std::int64_t>& rows, std::int64_t row_bytes) {
   return !__builtin_mul_overflow(total, row_bytes, &total);
 }
 
+// The same for what each rank sends and for what it receives. rows[source][destination].
+bool exchange_fits(const std::vector<std::vector<std::int64_t>>& rows, std::int64_t row_bytes) {
+  std::vector<std::int64_t> received(rows.size());
+  for (const auto& sent : rows) {
+    if (!fits(sent, row_bytes)) return false;
+    for (std::size_t rank = 0; rank < received.size(); ++rank) {
+      if (__builtin_add_overflow(received[rank], sent[rank], &received[rank])) return false;
+    }
+  }
+  return std::ranges::all_of(received, [&](std::int64_t count) { return fits({count}, row_bytes); });
+}
+
 std::int64_t row_bytes_of(const TensorSpec& tensor) {
   return row_elements_of(tensor.shape) * static_cast<std::int64_t>(size_of(tensor.dtype));
 }
@@ -100,11 +112,7 @@ std::string find_overflow(const Response& response) {
       good = good && fits(response.rows[i], row_bytes_of(spec.tensors[i]));
     }
   } else if (spec.collective == Collective::alltoall) {
-    for (std::size_t destination = 0; destination < response.rows.size(); ++destination) {
-      std::vector<std::int64_t> received;
-      for (const auto& row : response.rows) received.push_back(row[destination]);
-      good = good && fits(received, row_bytes_of(spec.tensors.front()));
-    }
+    good = exchange_fits(response.rows, row_bytes_of(spec.tensors.front()));
   }
   return good ? std::string() : "the result would have more than 2^63 bytes";
 }

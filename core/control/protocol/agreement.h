@@ -58,7 +58,8 @@ class Agreement {
 
 using AgreementPtr = std::shared_ptr<const Agreement>;
 
-// Empty, or why a result would exceed a 63-bit size in bytes. For a complete execute response.
+// Empty, or why what a rank receives or sends would exceed a 63-bit size in bytes. For a complete execute response,
+// whose row lists have the right lengths.
 std::string find_overflow(const Response& response);
 
 // ---- Checks of requests

@@ -404,6 +404,7 @@ void check_execute(const Response& response) {
     if (list.size() != (alltoall ? rows.size() : rows.front().size())) malformed("row lists of different lengths");
     if (static_cast<std::size_t>(response.contributing) > list.size()) malformed("more contributing ranks than rows");
   }
+  if (const std::string overflow = find_overflow(response); !overflow.empty()) malformed(overflow);
 }
 
 // Every slot at most once, in groups of at least one.
@@ -423,11 +424,20 @@ Schedule get_schedule(ByteReader& reader) {
   return schedule;
 }
 
+std::int32_t get_rank(ByteReader& reader) {
+  const auto rank = reader.get<std::int32_t>();
+  if (rank < 0 || rank >= kMaxRanks) malformed("rank " + std::to_string(rank));
+  return rank;
+}
+
+// Ascending.
 std::vector<std::int32_t> get_failed_ranks(ByteReader& reader) {
   std::vector<std::int32_t> ranks(reader.get_count(sizeof(std::int32_t)));
+  std::int32_t last = -1;
   for (std::int32_t& rank : ranks) {
-    rank = reader.get<std::int32_t>();
-    if (rank < 0) malformed("rank " + std::to_string(rank));
+    rank = get_rank(reader);
+    if (rank <= last) malformed("ranks out of order");
+    last = rank;
   }
   return ranks;
 }
@@ -450,13 +460,13 @@ Response get_response(ByteReader& reader, std::string_view before) {
     response.status = Status(code, get_limited(reader, kMaxTextBytes, "a status text"));
   }
   if ((flags & kHasRanks) != 0) response.ranks = get_failed_ranks(reader);
-  if ((flags & kHasRank) != 0) response.rank = reader.get<std::int32_t>();
-  if (response.rank < -1) malformed("rank " + std::to_string(response.rank));
+  if ((flags & kHasRank) != 0) response.rank = get_rank(reader);
   if ((flags & kHasSchedule) != 0) response.schedule = get_schedule(reader);
   if (flags_of(response) != flags) malformed("a response that is not written as it should be");
   if ((response.kind == Response::Kind::lock) != !response.schedule.empty()) malformed("a schedule where none belongs");
   if (response.kind == Response::Kind::execute) check_execute(response);
   if (response.kind == Response::Kind::error && response.status.ok()) malformed("an error without a status");
+  if (response.kind == Response::Kind::all_joined && response.rank < 0) malformed("a join that no rank has completed");
   return response;
 }
 

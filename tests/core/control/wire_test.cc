@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <random>
 
 #include "core/base/error.h"
@@ -275,6 +276,14 @@ TEST_CASE("Responses that could not be carried out are refused") {
     response.contributing = ranks;
     return response;
   };
+  const auto error_for = [](std::vector<std::int32_t> ranks) {
+    return Response{.kind = Response::Kind::error,
+                    .spec = {},
+                    .rows = {},
+                    .status = Status(StatusCode::mismatch, "no"),
+                    .ranks = std::move(ranks)};
+  };
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   const std::vector<std::pair<const char*, Response>> bad = {
       {"join", execute(join(), {})},
       {"barrier with a tensor", execute(tensor_barrier, {})},
@@ -295,9 +304,18 @@ TEST_CASE("Responses that could not be carried out are refused") {
       {"asked for by more ranks than there are rows", asked_by(3, execute(pair, {{1, 2}, {3, 0}}))},
       {"error with an ok status", {.kind = Response::Kind::error, .spec = {}, .rows = {}, .status = {}, .ranks = {}}},
       {"kind", {.kind = static_cast<Response::Kind>(4), .spec = {}, .rows = {}, .status = {}, .ranks = {}}},
+      {"allgather of more rows than there are bytes", execute(allgather("x", {2}), {{kMost, 1}})},
+      {"allgather of more bytes than there are", execute(allgather("x", {2, 4}), {{kMost / 16, kMost / 16}})},
+      {"alltoall in which a rank gets too much", execute(alltoall("x", {1, 2}), {{kMost / 16, 0}, {1, 0}})},
+      {"alltoall in which a rank sends too much", execute(alltoall("x", {1, 2}), {{kMost / 16, 1}, {0, 0}})},
       {"last joined",
        {.kind = Response::Kind::all_joined, .spec = {}, .rows = {}, .status = {}, .ranks = {}, .rank = -2}},
-      {"ranks", {.kind = Response::Kind::all_joined, .spec = {}, .rows = {}, .status = {}, .ranks = {-1}}},
+      {"nobody was the last to join",
+       {.kind = Response::Kind::all_joined, .spec = {}, .rows = {}, .status = {}, .ranks = {}, .rank = -1}},
+      {"ranks", error_for({-1})},
+      {"ranks out of order", error_for({5, 0})},
+      {"a rank twice", error_for({5, 5})},
+      {"a rank beyond the limit", error_for({kMaxRanks})},
       {"status code",
        {.kind = Response::Kind::error,
         .spec = {},
@@ -311,6 +329,7 @@ TEST_CASE("Responses that could not be carried out are refused") {
                       Catch::Matchers::Contains("malformed message"));
   }
   CHECK_NOTHROW(decode_coordinator_message(encode(message_of(execute(pair, {{1, 2}, {3, 0}})))));
+  CHECK_NOTHROW(decode_coordinator_message(encode(message_of(error_for({0, kMaxRanks - 1})))));
 }
 
 TEST_CASE("Counts beyond the message allocate nothing") {

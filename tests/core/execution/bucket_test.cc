@@ -244,6 +244,9 @@ struct Rank {
   CollectiveCall build(const Response& response, JoinDivisor divisor = JoinDivisor::all) const {
     return build_call({.items = {{&response, own.get()}}}, kThree, 2, divisor);
   }
+  CollectiveCall build_of(const Response& response, std::size_t tensor) const {
+    return build_call({.items = {{&response, own.get(), tensor}}}, kThree, 2, JoinDivisor::all);
+  }
   void submit(OperationSpec spec) {
     own = std::make_unique<Operation>(nullptr);
     own->memory.tensors = {{.input = memory.data(), .output = memory.data()}};
@@ -386,7 +389,8 @@ TEST_CASE("A response that does not fit the set or this rank is refused") {
       {"a joined root", response_to(broadcast("x", 2), 2)},
       {"rows for another number of ranks", response_to(allgather("x", {5}), 2, {{5, 0}})},
       {"nobody contributes", response_to(allreduce("x"), 0)},
-      {"more ranks contribute than there are", response_to(allreduce("x"), 4)}};
+      {"more ranks contribute than there are", response_to(allreduce("x"), 4)},
+      {"a root that is not in the set", response_to(broadcast("x", 3), 2)}};
   for (const auto& [what, response] : joined) {
     CAPTURE(what);
     CHECK_THROWS_AS(Rank().build(response), Internal);
@@ -394,5 +398,9 @@ TEST_CASE("A response that does not fit the set or this rank is refused") {
   Rank rank;
   rank.submit(allgather("x", {4}));
   CHECK_THROWS_AS(rank.build(response_to(allgather("x", {5}), 2, {{5, 0, 3}})), Internal);
+  const Response pair = response_to(group({{DType::float32, {1}}, {DType::float32, {1}}}), 3);
+  Rank of_one;
+  of_one.submit(allreduce("x", {1}));
+  CHECK_THROWS_AS(of_one.build_of(pair, 1), Internal);
   CHECK_NOTHROW(rank.build(response_to(allgather("x", {5}), 2, {{5, 0, 4}})));
 }
