@@ -78,13 +78,20 @@ int hex_digit(char c) {
   throw InvalidArgument("the job's key has a character that is not a hexadecimal digit");
 }
 
+// The server's next message, which arrives as a whole, or nearly so.
+void receive(Socket& socket, std::span<std::byte> message, const std::string& where, Deadline deadline,
+             AlarmClock& alarm) {
+  while (!wait_ready(socket.fd(), false, std::min(deadline, alarm.next())) && Clock::now() < deadline) alarm.look();
+  socket.receive_all(message, deadline, where);
+}
+
 void prove(Socket& socket, ClientHandshake handshake, const Challenge& challenge, const std::string& where,
-           Deadline deadline) {
+           Deadline deadline, AlarmClock& alarm) {
   try {
     const Proof proof = handshake.prove(challenge);
     socket.send_all(proof, deadline, where);
     Reply reply;
-    socket.receive_all(reply, deadline, where);
+    receive(socket, reply, where, deadline, alarm);
     handshake.check(reply);
   } catch (const PeerLost& error) {
     // A server does not tell a client why it rejects it.
@@ -241,19 +248,21 @@ ServerHandshake::Verdict ServerHandshake::judge(const Proof& proof) const {
 Socket connect_authenticated(const Address& address, const JobKey& key, Purpose purpose, int this_rank,
                              Deadline deadline, const Alarm& alarm) {
   const std::string where = std::string("the ") + purpose_name(purpose) + " port at " + address.to_string();
+  AlarmClock alarm_clock(alarm);
   for (Deadline connected = deadline;;) {
     const TimePoint began = Clock::now();
     Socket socket = Socket::connect(address, connected, alarm);
     Challenge challenge;
     try {
-      socket.receive_all(challenge, deadline, where);
+      receive(socket, challenge, where, deadline, alarm_clock);
     } catch (const PeerLost&) {
       if (Clock::now() + kNap >= deadline) throw;
+      alarm_clock.look();
       std::this_thread::sleep_for(kNap);
       continue;
     }
     try {
-      prove(socket, ClientHandshake(key, purpose, this_rank, fresh_nonce()), challenge, where, deadline);
+      prove(socket, ClientHandshake(key, purpose, this_rank, fresh_nonce()), challenge, where, deadline, alarm_clock);
       return socket;
     } catch (const PeerLost&) {
       if (Clock::now() - began < kProofTime) throw;
@@ -416,9 +425,8 @@ Peer Acceptor::accept(Deadline deadline, std::string_view what, const Alarm& ala
   AlarmClock alarm_clock(alarm);
   for (;;) {
     if (auto peer = accept_now()) return std::move(*peer);
-    const bool ready =
-        wait_ready(state_->epoll.get(), false, std::min({deadline, next_deadline(), alarm_clock.next()}));
-    if (!ready && Clock::now() >= deadline) throw Timeout("waiting for " + std::string(what));
+    wait_ready(state_->epoll.get(), false, std::min({deadline, next_deadline(), alarm_clock.next()}));
+    if (Clock::now() >= deadline) throw Timeout("waiting for " + std::string(what));
     alarm_clock.look();
   }
 }

@@ -303,14 +303,19 @@ std::optional<Socket> Listener::accept_now() {
     }
     switch (errno) {
       case EAGAIN: return std::nullopt;
-      case EMFILE:
-      case ENFILE:
-      case ENOBUFS:
-      case ENOMEM: throw Internal("cannot accept a connection on " + address_.to_string() + ": " + error_text(errno));
-      case EBADF:
-      case EINVAL:
-      case ENOTSOCK: throw Internal("accept on " + address_.to_string() + ": " + error_text(errno));
-      default: continue;  // this connection broke before it was accepted; the next may be fine
+      // This connection broke before it was accepted; the next may be fine. The errors of the network are those of
+      // accept(2).
+      case EINTR:
+      case ECONNABORTED:
+      case EPROTO:
+      case ENETDOWN:
+      case ENOPROTOOPT:
+      case EHOSTDOWN:
+      case ENONET:
+      case EHOSTUNREACH:
+      case EOPNOTSUPP:
+      case ENETUNREACH: continue;
+      default: throw Internal("cannot accept a connection on " + address_.to_string() + ": " + error_text(errno));
     }
   }
 }

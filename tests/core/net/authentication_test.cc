@@ -1,7 +1,10 @@
 #include "core/net/authentication.h"
 
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <cstring>
 #include <future>
 #include <optional>
@@ -291,6 +294,36 @@ TEST_CASE("an alarm ends the wait for a peer") {
   CHECK_THROWS_AS(port.acceptor.accept(deadline_after(30s), "rank 2", alarm), Aborted);
   CHECK(asked == 2);
   CHECK(Clock::now() - start < 10s);
+}
+
+TEST_CASE("an alarm ends the wait for a server that does not answer, or closes what it accepts") {
+  const bool accepts = GENERATE(false, true);
+  Listener listener = Listener::tcp("127.0.0.1");
+  std::atomic<bool> ended{false};
+  std::thread server([&] {
+    while (accepts && !ended) {
+      listener.accept_now();
+      std::this_thread::sleep_for(1ms);
+    }
+  });
+  const auto alarm = [] { throw Aborted("rank 2 has failed"); };
+  CHECK_THROWS_AS(
+      connect_authenticated(listener.address(), JobKey::random(), Purpose::store, 0, deadline_after(10s), alarm),
+      Aborted);
+  ended = true;
+  server.join();
+}
+
+TEST_CASE("accept keeps its deadline whatever keeps coming") {
+  Port port;
+  const FileDescriptor busy(eventfd(1, EFD_CLOEXEC));
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = 1 << 20}};
+  REQUIRE(epoll_ctl(port.acceptor.fd(), EPOLL_CTL_ADD, busy.get(), &event) == 0);
+  int asked = 0;
+  const auto alarm = [&] {
+    if (++asked == 4) throw Aborted("still waiting");
+  };
+  CHECK_THROWS_AS(port.acceptor.accept(deadline_after(5ms), "rank 2", alarm), Timeout);
 }
 
 TEST_CASE("a client that was stopped for so long that it was dropped proves itself anew") {

@@ -5,10 +5,13 @@
 #include <netinet/tcp.h>
 #include <sched.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cerrno>
 #include <future>
 #include <thread>
 #include <vector>
@@ -18,6 +21,15 @@
 #include "tests/support/catch.h"
 
 using namespace hvd;
+
+// The error of the next accept4(); 0: none.
+static std::atomic<int> error_of_accept{0};
+
+// In place of the C library's.
+extern "C" int accept4(int fd, sockaddr* address, socklen_t* length, int flags) {
+  errno = error_of_accept.exchange(0);
+  return errno != 0 ? -1 : static_cast<int>(syscall(SYS_accept4, fd, address, length, flags));
+}
 
 namespace {
 
@@ -259,4 +271,17 @@ TEST_CASE("what the peer's host has confirmed is delivered, read or not") {
   while (!pair.client.delivery().complete && Clock::now() < timeout) std::this_thread::sleep_for(1ms);
   CHECK(pair.client.delivery().complete);
   CHECK_FALSE(pair.client.delivery().awaits_answer);
+}
+
+TEST_CASE("a listener passes over connections that broke, and reports what will not pass") {
+  Listener listener = Listener::tcp("127.0.0.1");
+  for (const int broken : {EINTR, ECONNABORTED, EPROTO, EHOSTUNREACH}) {
+    error_of_accept = broken;
+    CHECK_FALSE(listener.accept_now());
+  }
+  for (const int lasting : {EPERM, ENOSYS, EMFILE, EBADF}) {
+    CAPTURE(lasting);
+    error_of_accept = lasting;
+    CHECK_THROWS_AS(listener.accept_now(), Internal);
+  }
 }
