@@ -48,7 +48,7 @@ class ControlNode {
       own.sources = tree_.sources(rank);
       coordinator_ = std::make_unique<Coordinator>(own, describe_rank_);
     } else if (!tree_.is_leaf()) {
-      aggregator_ = std::make_unique<RequestAggregator>(tree_.sources(rank), delay);
+      aggregator_ = std::make_unique<RequestAggregator>(tree_.sources(rank), delay, describe_rank_);
     }
     // On a single host the coordinator must know at once which ranks have asked: see schedule_learner.h.
     const bool of_subtrees =

@@ -18,7 +18,7 @@ std::string describe(int rank) { return "rank " + std::to_string(rank); }
 void negotiate(const hvd::SubtreeMessage& message) {
   const std::map<int, hvd::RankSet> whole = {{0, hvd::RankSet(0, 3)}};
   hvd::Coordinator coordinator({.size = 3, .sources = whole, .cache_capacity = 2}, describe);
-  hvd::RequestAggregator request_aggregator(whole, hvd::Duration(1));
+  hvd::RequestAggregator request_aggregator(whole, hvd::Duration(1), describe);
   try {
     for (int round = 0; round < 3; ++round) {
       request_aggregator.receive(0, message, hvd::TimePoint{});

@@ -38,9 +38,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const DescribeRank& 
 
 void Coordinator::receive(int source, const SubtreeMessage& message, TimePoint now) {
   Sources::Source* const found = sources_.find(source);
-  if (found == nullptr) {
-    throw Internal("a message from rank " + std::to_string(source) + ", which is to send none");
-  }
+  if (found == nullptr) violation(RankSet(source), "sends messages to a rank that is not its parent");
   if (closed_) return;
   auto& [ranks, applied] = *found;
   if (message.applied_by_all < applied || message.applied_by_all >= outgoing_.number) {

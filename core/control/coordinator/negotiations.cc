@@ -17,10 +17,6 @@ bool is_scheduled(const Negotiation& negotiation, const ScheduleLearner& learner
 
 }  // namespace
 
-void report_violation(const RankSet& ranks, const std::string& what, const DescribeRank& describe_rank) {
-  throw Internal(describe_rank(ranks.lowest()) + " breaks the protocol: it " + what);
-}
-
 Negotiations::Negotiations(const Options& options, const Joins& joins, StallInspector& stalls,
                            DescribeRank describe_rank)
     : all_(0, options.size),

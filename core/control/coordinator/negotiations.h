@@ -27,9 +27,6 @@
 
 namespace hvd {
 
-// Throws Internal: these ranks break the protocol.
-[[noreturn]] void report_violation(const RankSet& ranks, const std::string& what, const DescribeRank& describe_rank);
-
 // The negotiations of a name that failed before every rank had asked, and the ranks that have not asked yet: the next
 // submission of each of these late ranks gets the same error. So a rank's n-th submission belongs to the name's n-th
 // negotiation. Once there are many, those with the same late ranks are counted in one entry, so that a rank that never

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <optional>
 
+#include "core/base/error.h"
+
 namespace hvd {
 namespace {
 
@@ -262,6 +264,10 @@ std::string find_need(const Agreement& agreement, const RankSet& asked, int join
            ", which has joined";
   });
   return need;
+}
+
+void report_violation(const RankSet& ranks, const std::string& what, const DescribeRank& describe_rank) {
+  throw Internal(describe_rank(ranks.lowest()) + " breaks the protocol: it " + what);
 }
 
 std::string find_fault(const OperationSpec& spec, int set_size, int rank, const DescribeRank& describe_rank) {

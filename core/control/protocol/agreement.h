@@ -77,6 +77,9 @@ bool tolerates_joined(const OperationSpec& spec);
 std::string find_need(const Agreement& agreement, const RankSet& asked, int joined, JoinScope scope,
                       const DescribeRank& describe_rank);
 
+// Throws Internal: these ranks break the protocol.
+[[noreturn]] void report_violation(const RankSet& ranks, const std::string& what, const DescribeRank& describe_rank);
+
 // What is wrong with this rank's request alone, in a set of `set_size` ranks; empty if it is valid.
 std::string find_fault(const OperationSpec& spec, int set_size, int rank, const DescribeRank& describe_rank);
 

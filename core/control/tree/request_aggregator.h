@@ -30,33 +30,31 @@ namespace hvd {
 class RequestAggregator {
  public:
   // `sources`: the senders of messages to this node, itself included, with the ranks for which each speaks.
-  RequestAggregator(const std::map<int, RankSet>& sources, Duration delay) : delay_(delay), sources_(sources) {
+  RequestAggregator(const std::map<int, RankSet>& sources, Duration delay, DescribeRank describe_rank)
+      : delay_(delay), describe_rank_(std::move(describe_rank)), sources_(sources) {
     for (const auto& [source, ranks] : sources) subtree_.add(ranks);
   }
 
   // Throws Internal, naming the source, if it speaks for ranks other than its own or of messages that it cannot have.
   void receive(int source, const SubtreeMessage& message, TimePoint now) {
     Sources::Source* const found = sources_.find(source);
-    const auto speaks_for = [&](const RankMessage& part) {
-      return !part.ranks.empty() && found->ranks.contains(part.ranks);
-    };
-    const auto is_possible = [&](const RankMessage& part) {
-      return part.latest <= part.applied && part.applied <= passed_;
-    };
-    if (found == nullptr || !std::ranges::all_of(message.messages, speaks_for)) {
-      throw Internal("rank " + std::to_string(source) + " breaks the protocol: it speaks for others");
+    if (found == nullptr) violation(source, "sends messages to a rank that is not its parent");
+    std::uint64_t applied = message.applied_by_all;
+    for (const RankMessage& part : message.messages) {
+      if (part.ranks.empty() || !found->ranks.contains(part.ranks)) violation(source, "speaks for others");
+      if (part.latest > part.applied) violation(source, "contradicts itself about the messages that it has applied");
+      applied = std::max(applied, part.applied);
     }
-    if (message.applied_by_all > passed_ || !std::ranges::all_of(message.messages, is_possible)) {
-      throw Internal("rank " + std::to_string(source) +
-                     " breaks the protocol: it says it has applied what there is not");
+    if (applied > passed_) {
+      violation(source, "claims to have applied message " + std::to_string(applied) + ", but only " +
+                            std::to_string(passed_) + " were sent");
     }
-    // A rank that leaves while its join ends may not have applied what is assumed.
+    // A rank that leaves while its join ends may report a lower number than end_join() has assumed.
     found->applied = std::max(found->applied, message.applied_by_all);
     for (const RankMessage& part : message.messages) hear(part, now);
   }
 
-  // A message that all sources have sent alike goes up past this object, while it is idle: they have applied at least
-  // so many messages.
+  // All sources sent one combined message, which bypasses this object. All have applied at least this many messages.
   void let_pass(std::uint64_t applied_by_all) { sources_.have_applied(applied_by_all); }
 
   // Whether it waits for no rank and has nothing to send.
@@ -109,6 +107,10 @@ class RequestAggregator {
   Deadline next_deadline() const { return next_release_; }
 
  private:
+  [[noreturn]] void violation(int source, const std::string& what) const {
+    report_violation(RankSet(source), what, describe_rank_);
+  }
+
   // The common request of some ranks for a name: a hit on the name's slot, or a full request.
   struct Statement {
     RankSet ranks;
@@ -296,6 +298,7 @@ class RequestAggregator {
   }
 
   const Duration delay_;
+  const DescribeRank describe_rank_;
   RankSet subtree_;
   Sources sources_;
   RankSet joined_;

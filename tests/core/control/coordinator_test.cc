@@ -808,6 +808,7 @@ TEST_CASE("A message that breaks the protocol is refused with the rank's name") 
     refused({.applied = 1, .hits = {}, .requests = {allreduce("y")}}, "after a join");
   }
   SECTION("a rank that does not exist") {
+    CHECK_THROWS_WITH(job.send(2, {}), Contains("rank 2 on host-c"));
     CHECK_THROWS_AS(job.send(2, {}), Internal);
     CHECK_THROWS_AS(job.send(-1, {}), Internal);
   }

@@ -1,6 +1,7 @@
 #include "core/control/tree/request_aggregator.h"
 
 #include "core/base/error.h"
+#include "core/control/control_node.h"
 #include "tests/core/control/specs.h"
 #include "tests/core/control/times.h"
 #include "tests/support/catch.h"
@@ -11,7 +12,7 @@ namespace {
 
 // Rank 2 with a rank 3 on its host, and below it rank 4, which speaks for 4 to 6.
 struct Node {
-  Node() : request_aggregator({{2, RankSet(2)}, {3, RankSet(3)}, {4, RankSet(4, 7)}}, kDelay) {}
+  Node() : request_aggregator({{2, RankSet(2)}, {3, RankSet(3)}, {4, RankSet(4, 7)}}, kDelay, describe_test_rank) {}
 
   void ask(int rank, OperationSpec spec) { say(rank, {.applied = number, .requests = {std::move(spec)}}); }
   void hit(int rank, std::uint32_t slot) { say(rank, {.applied = number, .hits = {slot}}); }
@@ -47,6 +48,13 @@ struct Node {
   RequestAggregator request_aggregator;
   TimePoint now = kStart;
   std::uint64_t number = 0;
+};
+
+// For a ControlNode that sends nothing.
+struct NoPort {
+  static void send(int, const Bytes&) { throw Internal("something was sent"); }
+  static void perform(NodeWork, auto body) { body(); }
+  static void read(NodeWork, const SubtreeMessage&) {}
 };
 
 }  // namespace
@@ -289,4 +297,12 @@ TEST_CASE("A child that says it has applied what there is not is named") {
   SubtreeMessage message = said_by(3, {});
   message.messages.front().latest = 1;
   CHECK_THROWS_AS(node.request_aggregator.receive(3, message, kStart), Internal);
+}
+
+TEST_CASE("A node names the child that it refuses as the coordinator would") {
+  NoPort port;
+  ControlNode node(2, {.parent = 0, .children = {{3, RankSet(3)}}, .depth = 1}, {}, describe_test_rank);
+  const Bytes message = encode(said_by(3, {.applied = 1, .shut_down = true}));
+  CHECK_THROWS_WITH(node.receive(port, 3, message, kStart),
+                    Catch::Matchers::StartsWith("rank 3 on host-d breaks the protocol: it "));
 }
