@@ -23,6 +23,11 @@ using namespace std::chrono_literals;
 
 inline Deadline deadline_after(Duration duration) { return Clock::now() + duration; }
 
+// The sum, at most TimePoint::max().
+inline TimePoint later(TimePoint time, Duration duration) {
+  return time > TimePoint::max() - duration ? TimePoint::max() : time + duration;
+}
+
 // The earlier of those that there are.
 inline std::optional<Deadline> earlier(std::optional<Deadline> a, std::optional<Deadline> b) {
   return a && b ? std::min(*a, *b) : a ? a : b;

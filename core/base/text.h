@@ -1,4 +1,5 @@
-// Reads text that users or other programs have written: numbers, and names that may be mistyped. Pure.
+// Reads text that users or other programs have written: numbers, and names that may be mistyped; and writes lists of
+// ranks. Pure.
 #pragma once
 
 #include <algorithm>
@@ -29,6 +30,23 @@ inline std::vector<std::string> split_list(std::string_view list, char separator
     begin = end + 1;
   }
   return parts;
+}
+
+// "2-5, 7 and 12 more": ascending ranks as at most 16 ranges.
+inline std::string ranges_text(const std::vector<int>& ranks) {
+  constexpr int kMostRanges = 16;
+  std::string text;
+  std::size_t begin = 0;
+  for (int listed = 0; begin < ranks.size() && listed < kMostRanges; ++listed) {
+    std::size_t end = begin + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    if (begin > 0) text += ", ";
+    text += std::to_string(ranks[begin]);
+    if (end - begin > 1) text += (end - begin == 2 ? ", " : "-") + std::to_string(ranks[end - 1]);
+    begin = end;
+  }
+  if (begin < ranks.size()) text += " and " + std::to_string(ranks.size() - begin) + " more";
+  return text;
 }
 
 // The restricted Damerau-Levenshtein distance: the number of insertions, deletions, substitutions and transpositions of

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -12,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/process.h"
+#include "core/base/text.h"
 #include "core/bootstrap/launch_environment.h"
 #include "core/net/byte_codec.h"
 #include "core/net/endpoint.h"
@@ -97,7 +97,9 @@ std::string network_namespace() {
 }
 
 constexpr const char* kListKey = "identities";
-constexpr std::size_t kMaxListed = 16;
+constexpr const char* kMissingKey = "missing";  // rank 0's report of the ranks that did not come
+// How long other ranks wait for that report, after their own deadlines.
+constexpr Duration kReportTime = std::chrono::seconds(3);
 constexpr std::size_t kSmallestString = 4;
 constexpr std::size_t kSmallestIdentity = 5 * kSmallestString;
 
@@ -162,21 +164,26 @@ std::vector<RankIdentity> receive_list(const Store& store, int size, Deadline de
   return identities;
 }
 
-std::string as_seconds(Duration duration) {
-  char text[32];
-  std::snprintf(text, sizeof text, duration < 10s ? "%.1f s" : "%.0f s", seconds(duration));
-  return text;
-}
-
-// Runs after the deadline: one request per rank, none of which waits.
-Timeout missing_ranks(const Store& store, int size, Duration waited) {
+// Rank 0's, after the deadline: one request per rank, none of which waits.
+std::string missing_ranks(const Store& store, int size, Duration waited) {
   std::vector<int> missing;
   for (int rank = 0; rank < size; ++rank) {
     if (store.add(arrival_key(rank), 0) == 0) missing.push_back(rank);
   }
-  const std::string limit = " within " + as_seconds(waited);
-  if (missing.empty()) return Timeout("not all of " + std::to_string(size) + " ranks have met" + limit);
-  return Timeout((missing.size() == 1 ? "rank " : "ranks ") + list_ranks(missing) + " did not start" + limit);
+  const std::string limit = " within " + age_text(waited);
+  if (missing.empty()) return "not all of " + std::to_string(size) + " ranks have met" + limit;
+  return (missing.size() == 1 ? "rank " : "ranks ") + ranges_text(missing) + " did not start" + limit;
+}
+
+// What rank 0 reports, so that the store need not answer size * size requests.
+std::string reported_missing(const Store& store, Duration waited) {
+  const std::string limit = " within " + age_text(waited);
+  if (store.add(arrival_key(0), 0) == 0) return "rank 0 did not start" + limit;
+  try {
+    return store.get(kMissingKey, deadline_after(kReportTime));
+  } catch (const Timeout&) {
+    return "rank 0 has not published the ranks' identities" + limit;
+  }
 }
 
 // Children inherit the variables that make a process a rank.
@@ -210,7 +217,7 @@ SharedMemory hand_out(const Topology& topology, const Store& store, const JobKey
   std::erase(missing, topology.rank);
   while (!missing.empty()) {
     Peer peer = acceptor.accept(deadline,
-                                (missing.size() == 1 ? "rank " : "ranks ") + list_ranks(missing) +
+                                (missing.size() == 1 ? "rank " : "ranks ") + ranges_text(missing) +
                                     " of this host to map the shared memory '" + store_key + "'",
                                 store.alarm());
     if (std::erase(missing, peer.rank) == 0) {
@@ -263,14 +270,6 @@ RankIdentity identify_this_process(const std::string& host_id, const std::string
   return identity;
 }
 
-std::string list_ranks(const std::vector<int>& ranks) {
-  std::string text;
-  const std::size_t listed = std::min(ranks.size(), kMaxListed);
-  for (std::size_t i = 0; i < listed; ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  if (listed < ranks.size()) text += " and " + std::to_string(ranks.size() - listed) + " more";
-  return text;
-}
-
 std::vector<RankIdentity> exchange_identities(const Store& store, int rank, int size, const RankIdentity& own,
                                               Deadline deadline) {
   const TimePoint start = Clock::now();
@@ -278,7 +277,11 @@ std::vector<RankIdentity> exchange_identities(const Store& store, int rank, int 
   try {
     return rank == 0 ? collect(store, size, deadline) : receive_list(store, size, deadline);
   } catch (const Timeout&) {
-    throw missing_ranks(store, size, Clock::now() - start);
+    const Duration waited = Clock::now() - start;
+    if (rank != 0) throw Timeout(reported_missing(store, waited));
+    const std::string report = missing_ranks(store, size, waited);
+    store.set(kMissingKey, report);
+    throw Timeout(report);
   }
 }
 

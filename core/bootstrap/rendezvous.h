@@ -50,14 +50,11 @@ JobStore rendezvous_at(const Address& address, const JobKey& key, int rank, cons
 RankIdentity identify_this_process(const std::string& host_id, const std::string& hostname);
 
 // The first step of the rendezvous. All ranks of the job must call; returns the identities by rank once all have come.
-// Rank 0 collects them and publishes the list, so that the store answers 3 * size requests, not size * size. Throws
-// Timeout that names the ranks that did not come; InvalidArgument if another process has come as this rank, usually
-// this one's parent.
+// Rank 0 collects them and publishes the list, or after its deadline which ranks did not come, so that the store
+// answers a few requests per rank, not size * size. Throws Timeout that names the ranks that did not come;
+// InvalidArgument if another process has come as this rank, usually this one's parent.
 std::vector<RankIdentity> exchange_identities(const Store& store, int rank, int size, const RankIdentity& own,
                                               Deadline deadline);
-
-// "2, 5, 7 and 12 more"; pure.
-std::string list_ranks(const std::vector<int>& ranks);
 
 // Checks whether all ranks support an optional feature, before any of them uses it. All ranks call with the same key,
 // unique within the store. `objection`: why this rank cannot; empty if it can. Returns the same on every rank: empty if

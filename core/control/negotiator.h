@@ -40,8 +40,7 @@ class AnswerLimit {
   // `joins`: a join is among the pending operations.
   Deadline deadline(bool joins) const {
     if (!is_set() || !since_) return Deadline::max();
-    const Duration delay = limit_ * (joins ? 2 : 1) + margin_;
-    return *since_ > TimePoint::max() - delay ? Deadline::max() : *since_ + delay;
+    return later(*since_, limit_ * (joins ? 2 : 1) + margin_);
   }
   Duration waited(TimePoint now) const { return since_ ? now - *since_ : Duration::zero(); }
 

@@ -2,33 +2,18 @@
 
 #include <algorithm>
 
+#include "core/base/text.h"
+
 namespace hvd {
 namespace {
 
 constexpr std::size_t kMaxNamesInNotice = 6;
 constexpr std::size_t kMaxRanksDescribed = 3;
 
-TimePoint later(TimePoint time, Duration duration) {
-  return time > TimePoint::max() - duration ? TimePoint::max() : time + duration;
-}
-
-std::string ranges_text(const std::vector<int>& ranks) {
-  std::string text = "ranks ";
-  for (std::size_t begin = 0; begin < ranks.size();) {
-    std::size_t end = begin + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    if (begin > 0) text += ", ";
-    text += std::to_string(ranks[begin]);
-    if (end - begin > 1) text += (end - begin == 2 ? ", " : "-") + std::to_string(ranks[end - 1]);
-    begin = end;
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string describe_ranks(const std::vector<int>& ranks, const DescribeRank& describe_rank) {
-  if (ranks.size() > kMaxRanksDescribed) return ranges_text(ranks);
+  if (ranks.size() > kMaxRanksDescribed) return "ranks " + ranges_text(ranks);
   std::string text;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";

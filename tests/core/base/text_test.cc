@@ -11,4 +11,13 @@ TEST_CASE("a list has the parts between its separators that are not empty") {
   CHECK(split_list("eth0,ib:0", ',') == std::vector<std::string>{"eth0", "ib:0"});
 }
 
+TEST_CASE("lists of ranks stay short") {
+  CHECK(ranges_text({}) == "");
+  CHECK(ranges_text({3}) == "3");
+  CHECK(ranges_text({2, 5}) == "2, 5");
+  CHECK(ranges_text({0, 1, 2, 5, 6, 8}) == "0-2, 5, 6, 8");
+  std::vector<int> many(100, 7);
+  CHECK(ranges_text(many).ends_with("7 and 84 more"));
+}
+
 }  // namespace hvd::testing
