@@ -93,6 +93,7 @@ void Engine::join() {
 
 // Runs `body` as the driving thread; its exceptions end the run. False if the run has ended.
 bool Engine::drive(const auto& body) {
+  driving_thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   try {
     if (!ended_) body();
   } catch (...) {
@@ -103,6 +104,7 @@ bool Engine::drive(const auto& body) {
       end(own);
     }
   }
+  driving_thread_.store({}, std::memory_order_relaxed);
   return !ended_;
 }
 
@@ -203,7 +205,9 @@ bool Engine::run_directly(auto& asked, const auto& memory_of) {
 }
 
 bool Engine::begin(Operation& operation) {
-  if (!driver_.try_lock()) return false;
+  // A mutex must not be tried by the thread that holds it.
+  const bool in_callback = driving_thread_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+  if (in_callback || !driver_.try_lock()) return false;
   const MutexLock driver(driver_, std::adopt_lock);
   DirectCall* const direct = direct_for(operation);
   if (direct == nullptr) return false;
