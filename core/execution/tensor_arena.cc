@@ -11,7 +11,6 @@ namespace hvd {
 
 namespace {
 
-constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSmallAlignment = 128;
 // Less than this is kept for the next allocation: freeing and committing again costs more than zeroing a page.
 constexpr std::size_t kGiveBackBytes = 64 << 10;
@@ -31,7 +30,7 @@ auto map_amply(std::size_t wanted, std::size_t needed, const Map& map) {
   }
 }
 
-[[noreturn]] void throw_not_ours() { throw InvalidArgument("memory is given back that the arena has not handed out"); }
+[[noreturn]] void throw_not_ours() { throw InvalidArgument("the freed memory was not allocated from the arena"); }
 
 }  // namespace
 
@@ -40,13 +39,14 @@ TensorArena::TensorArena(std::shared_ptr<const SharedMemory> memory, const Arena
       layout_(layout),
       rank_(local_rank),
       process_(getpid()),
+      page_bytes_(whole_pages(1)),
       others_(static_cast<std::size_t>(layout.ranks)) {
   usage_.limit = layout_.part_bytes;
 }
 
 void* TensorArena::allocate(std::size_t bytes) {
   const MutexLock lock(mutex_);
-  if (bytes > layout_.part_bytes) throw_full(bytes, "that is more than the bound");
+  if (bytes > layout_.part_bytes) throw_full(bytes, "more than the limit");
   const std::size_t size = round_up(std::max<std::size_t>(bytes, 1), kSmallAlignment);
   void* memory = allocate_mapped(bytes, size);
   if (memory == nullptr) {
@@ -60,7 +60,7 @@ void* TensorArena::allocate(std::size_t bytes) {
 
 void* TensorArena::allocate_mapped(std::size_t bytes, std::size_t size) {
   for (Section& section : sections_) {
-    const auto offset = section.ranges.take(size, bytes < kPage ? kSmallAlignment : kPage);
+    const auto offset = section.ranges.take(size, bytes < page_bytes_ ? kSmallAlignment : page_bytes_);
     if (!offset) continue;
     try {
       memory_->take(layout_.begin_of(rank_) + section.begin + *offset, size);
@@ -100,7 +100,7 @@ void TensorArena::free(void* memory) {
   if (!taken) throw_not_ours();
   usage_.used -= *taken;
   const FreeRanges::Range range = section.ranges.give_back(offset);
-  const std::size_t first = round_up(range.begin, kPage), last = range.end / kPage * kPage;
+  const std::size_t first = round_up(range.begin, page_bytes_), last = range.end / page_bytes_ * page_bytes_;
   if (last >= first + kGiveBackBytes) {
     memory_->give_back(layout_.begin_of(rank_) + section.begin + first, last - first);
   }
@@ -157,7 +157,7 @@ void TensorArena::reach(int local_rank, std::uint64_t offset, std::size_t bytes)
 void TensorArena::throw_full(std::size_t bytes, const std::string& why) const {
   throw InvalidArgument("cannot take " + std::to_string(bytes) + " bytes from the shared arena (" + why +
                         "): " + std::to_string(usage_.used) + " of " + std::to_string(usage_.limit) +
-                        " bytes are in use; HVD_ARENA_LIMIT sets the bound");
+                        " bytes are in use; HVD_ARENA_LIMIT sets the limit");
 }
 
 }  // namespace hvd

@@ -140,6 +140,7 @@ class TensorArena {
   const ArenaLayout layout_;
   const int rank_;
   const pid_t process_;
+  const std::size_t page_bytes_;
   std::vector<MappedRange> others_;  // by rank: the beginning of its part
   mutable Mutex mutex_;
   std::vector<Section> sections_ GUARDED_BY(mutex_);  // of this rank's part, in order
