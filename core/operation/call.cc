@@ -63,6 +63,10 @@ void check_reduce_op(const Call& call) {
 // Rows for each rank of the set, as given by the caller or in equal parts.
 std::vector<std::int64_t> alltoall_splits(const Call& call, const ProcessSet& set) {
   const std::span<const std::int64_t> shape = call.inputs.front().shape;
+  if (set.size() > kMaxAlltoallRanks) {
+    throw Unsupported("an alltoall of " + std::to_string(set.size()) + " ranks; at most " +
+                      std::to_string(kMaxAlltoallRanks) + " are possible");
+  }
   if (call.splits.empty()) {
     if (shape[0] % set.size() != 0) {
       throw InvalidArgument("alltoall without splits needs a first dimension that is a multiple of the " +

@@ -21,10 +21,23 @@ std::map<int, RankSet> sources_of(const CoordinatorOptions& options) {
   return sources;
 }
 
+// Why no rank could perform it, or receive it together with what is ready at the same time; ok if all can.
+Status find_obstacle(const Response& response, std::size_t row_bytes, std::size_t max_row_bytes) {
+  const auto text = [&] { return operation_text(response.spec.collective, response.spec.name) + ": "; };
+  const std::string overflow = find_overflow(response);
+  if (!overflow.empty()) return Status(StatusCode::mismatch, text() + overflow);
+  if (row_bytes <= max_row_bytes) return {};
+  return Status(
+      StatusCode::unsupported,
+      text() + "the numbers of rows of all ranks, with those of operations that are ready at the same time, take " +
+          std::to_string(row_bytes) + " bytes; at most " + std::to_string(max_row_bytes) + " are possible");
+}
+
 }  // namespace
 
 Coordinator::Coordinator(const CoordinatorOptions& options, const DescribeRank& describe_rank)
     : process_set_(options.process_set),
+      max_row_bytes_(options.max_row_bytes),
       all_(0, options.size),
       describe_rank_(describe_rank),
       sources_(sources_of(options)),
@@ -91,6 +104,7 @@ std::optional<CoordinatorMessage> Coordinator::respond(TimePoint now) {
   CoordinatorMessage next;
   next.number = outgoing_.number + 1;
   next.entries.reserve(outgoing_.entries.size());  // the next step is probably like this one
+  row_bytes_ = 0;
   return std::exchange(outgoing_, std::move(next));
 }
 
@@ -198,11 +212,10 @@ void Coordinator::execute(Negotiation& negotiation) {
     return negotiations_.close(negotiation);
   }
   Response response = negotiation.draft->response();
-  const std::string overflow = find_overflow(response);
-  if (!overflow.empty()) {
-    const std::string text = operation_text(response.spec.collective, response.spec.name);
-    return fail(negotiation, Status(StatusCode::mismatch, text + ": " + overflow));
-  }
+  const std::size_t bytes = row_bytes(response);
+  const Status obstacle = find_obstacle(response, row_bytes_ + bytes, max_row_bytes_);
+  if (!obstacle.ok()) return fail(negotiation, obstacle);
+  row_bytes_ += bytes;
   // Responses that do not repeat would only evict those that do; and small long-lived allocations between large ones
   // make the heap of a program with changing names grow.
   response.slot = complete && !is_counted(*negotiation.name) ? negotiations_.slot_for(negotiation) : kNoSlot;

@@ -33,6 +33,7 @@
 #include "core/control/coordinator/stall_inspector.h"
 #include "core/control/protocol/messages.h"
 #include "core/control/protocol/rank_set.h"
+#include "core/control/protocol/wire.h"
 #include "core/control/schedule/schedule_learner.h"
 #include "core/operation/operation_spec.h"
 #include "core/tensor/process_set.h"
@@ -50,6 +51,7 @@ struct CoordinatorOptions {
   Duration stall_limit{};  // zero: never give up
   JoinScope join_scope = JoinScope::all;
   bool locks = false;  // lock steps that repeat: schedule_lock.h
+  std::size_t max_row_bytes = kMaxRowBytes;
   AnswerPolicy answers{};
 };
 
@@ -109,6 +111,7 @@ class Coordinator {
   [[noreturn]] void violation(const RankSet& ranks, const std::string& what) const;
 
   const std::int32_t process_set_;
+  const std::size_t max_row_bytes_;
   const RankSet all_;
   const DescribeRank describe_rank_;
   Sources sources_;
@@ -122,6 +125,7 @@ class Coordinator {
 
   TimePoint heard_{};            // when a rank last asked for something
   CoordinatorMessage outgoing_;  // with the number that it will be sent with
+  std::size_t row_bytes_ = 0;    // of the responses in it
   std::optional<int> leaving_;   // the first rank that shuts down
   bool closed_ = false;
 };

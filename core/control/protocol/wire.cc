@@ -52,6 +52,9 @@ constexpr std::size_t kMinPartBytes = 8;
 constexpr std::size_t kMinTensorBytes = 2;
 constexpr std::size_t kMinEntryBytes = 5;
 
+static_assert(kMaxRowBytes < kMaxFrameBytes &&
+              kMaxAlltoallRanks * (4 + std::size_t{8} * kMaxAlltoallRanks) <= kMaxRowBytes);
+
 const OperationSpec kUsual{};
 
 constexpr std::int64_t Knobs::*kKnobs[] = {&Knobs::fusion_threshold_bytes, &Knobs::coalescing_us, &Knobs::chunk_bytes};
@@ -530,6 +533,12 @@ Bytes encode(const OpaqueMessage& message) {
   writer.put(std::uint8_t{0});
   writer.put_bytes(message.said);
   return writer.take();
+}
+
+std::size_t row_bytes(const Response& response) {
+  std::size_t bytes = 0;
+  for (const auto& list : response.rows) bytes += sizeof(std::uint32_t) + list.size() * sizeof(std::int64_t);
+  return bytes;
 }
 
 Bytes encode(const CoordinatorMessage& message) {

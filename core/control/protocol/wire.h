@@ -24,6 +24,10 @@ inline constexpr std::uint32_t kMaxCacheSlots = 1u << 20;
 // Entries in one message; bounds what a rank allocates for a short message.
 inline constexpr std::uint32_t kMaxEntries = 1u << 20;
 
+// Upper bound of the rows in one message, as encoded: leaves room in a frame for everything else.
+inline constexpr std::size_t kMaxRowBytes = std::size_t{60} << 20;
+std::size_t row_bytes(const Response& response);
+
 // Upper bound of rank numbers.
 inline constexpr int kMaxRanks = 1 << 24;
 

@@ -356,6 +356,27 @@ TEST_CASE("A result that nobody could hold is an error for all") {
   job.expect_error("g", {0, 1}, "2^63");
 }
 
+TEST_CASE("Operations whose rows do not fit a message fail, alone or together, and others do not") {
+  Job job({.size = 2, .max_row_bytes = 100});  // an alltoall of two ranks takes 40
+  const auto ask = [&](const OperationSpec& spec) {
+    for (int rank = 0; rank < 2; ++rank) job.ask(rank, spec);
+  };
+  for (const char* name : {"a", "b", "c"}) ask(alltoall(name, {1, 2}));
+  auto answers = job.answers();
+  REQUIRE(answers.size() == 3);
+  CHECK(answers[0].response->kind == Response::Kind::execute);
+  CHECK(answers[1].response->kind == Response::Kind::execute);
+  CHECK(answers[2].response->kind == Response::Kind::error);
+  CHECK(answers[2].response->status.code() == StatusCode::unsupported);
+  CHECK_THAT(answers[2].response->status.message(), Contains("alltoall 'c'") && Contains("120 bytes; at most 100"));
+  OperationSpec many = allgather("many", {1});
+  many.tensors.resize(6, many.tensors.front());
+  ask(many);
+  CHECK(job.response().status.code() == StatusCode::unsupported);
+  ask(alltoall("c", {1, 2}));
+  CHECK(job.response().kind == Response::Kind::execute);
+}
+
 TEST_CASE("What has a counted name does not come again, and gets no slot") {
   Job job(2);
   for (const char* name : {"unnamed.1", "unnamed.after.1", "unnamed", "unnamed.x"}) {

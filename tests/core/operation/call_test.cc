@@ -24,3 +24,13 @@ TEST_CASE("A tensor without elements needs no memory, and its other dimensions c
   CHECK_THROWS_WITH(check_allgather({0, std::int64_t{1} << 62, 8}), Catch::Matchers::Contains("is larger than memory"));
   CHECK_THROWS_WITH(check_allgather({std::int64_t{1} << 62, 8, 0}), Catch::Matchers::Contains("is larger than memory"));
 }
+
+TEST_CASE("An alltoall has a limited number of ranks") {
+  const std::vector<std::int64_t> shape{0};
+  const TensorView input{.data = nullptr, .dtype = DType::float32, .shape = shape};
+  ProcessSet set{.id = 0, .ranks = std::vector<int>(kMaxAlltoallRanks)};
+  const auto check = [&] { return check_call({.collective = Collective::alltoall, .inputs = {&input, 1}}, set, 0); };
+  CHECK(check().splits.size() == kMaxAlltoallRanks);
+  set.ranks.push_back(0);
+  CHECK_THROWS_WITH(check(), "an alltoall of 2801 ranks; at most 2800 are possible");
+}
