@@ -220,7 +220,7 @@ void* allocate_output(Operation& own, std::size_t tensor, const TensorSpec& spec
   if (own.memory.device == kCpuDevice) {
     output = OwnedTensor::allocate(spec.dtype, std::move(shape));
   } else {
-    if (devices == nullptr) throw Internal("a result for a device that nobody knows");
+    if (devices == nullptr) throw Internal("a result on a device, but no DeviceRuntime");
     auto memory = devices->allocate(own.memory.device, bytes_of(elements_of(shape), spec.dtype));
     output = {.memory = nullptr,
               .dtype = spec.dtype,

@@ -67,7 +67,7 @@ class ByteReader {
       if ((shift > 0 && byte == 0) || (shift == 63 && byte > 1)) break;
       return value;
     }
-    throw Internal("malformed message: a number that is not written as it should be");
+    throw Internal("malformed message: a non-canonical varint");
   }
   // The result points into the bytes being read.
   std::string_view get_text(std::size_t size) {

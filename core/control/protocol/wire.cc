@@ -208,7 +208,7 @@ Enum checked_enum(unsigned value, Enum last, const char* what) {
 
 bool get_flag(ByteReader& reader) {
   const auto value = reader.get<std::uint8_t>();
-  if (value > 1) malformed("neither true nor false");
+  if (value > 1) malformed("a boolean that is neither 0 nor 1");
   return value == 1;
 }
 
@@ -297,7 +297,7 @@ std::string get_name(ByteReader& reader, std::string_view before) {
   if (shared > before.size() || size > kMaxNameBytes - shared) malformed("a name of too many bytes");
   std::string name(before.substr(0, shared));
   name += reader.get_text(size);
-  if (shared_bytes(name, before) != shared) malformed("a name that is not written as it should be");
+  if (shared_bytes(name, before) != shared) malformed("a non-canonical name");
   return name;
 }
 
@@ -321,7 +321,7 @@ OperationSpec get_spec(ByteReader& reader, std::string_view before) {
   spec.tensors.reserve(tensors);
   for (std::uint32_t i = 0; i < tensors; ++i) spec.tensors.push_back(get_tensor(reader));
   if ((flags & kHasSplits) != 0) spec.splits = get_row_counts(reader, "split");
-  if (flags_of(spec) != flags) malformed("a request that is not written as it should be");
+  if (flags_of(spec) != flags) malformed("a non-canonical request");
   return spec;
 }
 
@@ -465,8 +465,10 @@ Response get_response(ByteReader& reader, std::string_view before) {
   if ((flags & kHasRanks) != 0) response.ranks = get_failed_ranks(reader);
   if ((flags & kHasRank) != 0) response.rank = get_rank(reader);
   if ((flags & kHasSchedule) != 0) response.schedule = get_schedule(reader);
-  if (flags_of(response) != flags) malformed("a response that is not written as it should be");
-  if ((response.kind == Response::Kind::lock) != !response.schedule.empty()) malformed("a schedule where none belongs");
+  if (flags_of(response) != flags) malformed("a non-canonical response");
+  if ((response.kind == Response::Kind::lock) != !response.schedule.empty()) {
+    malformed(response.schedule.empty() ? "a lock without a schedule" : "a schedule in a response that is no lock");
+  }
   if (response.kind == Response::Kind::execute) check_execute(response);
   if (response.kind == Response::Kind::error && response.status.ok()) malformed("an error without a status");
   if (response.kind == Response::Kind::all_joined && response.rank < 0) malformed("a join that no rank has completed");
@@ -481,7 +483,7 @@ CoordinatorMessage::Entry get_entry(ByteReader& reader, std::string_view before)
 }
 
 void expect_kind(ByteReader& reader, std::uint8_t kind) {
-  if (reader.get<std::uint8_t>() != kind) malformed("not the kind that is expected here");
+  if (reader.get<std::uint8_t>() != kind) malformed("unexpected message kind");
 }
 
 }  // namespace
