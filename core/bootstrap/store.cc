@@ -14,7 +14,8 @@ namespace hvd {
 
 namespace {
 
-// set and add are answered immediately; a server that takes longer counts as lost.
+// For set and add: normally immediate. After this time the request fails with Timeout; whether it took effect is
+// unknown.
 constexpr Duration kAnswerTime = std::chrono::seconds(30);
 constexpr std::size_t kReadBytes = 16 * 1024;
 
@@ -100,7 +101,7 @@ class Store::RemoteMap : public Map {
       send(request, deadline);
       return receive(request, deadline);
     } catch (const Timeout&) {
-      throw;  // the answer may still come, and is skipped then
+      throw;  // whether it took effect is unknown; the answer may still come, and is skipped then
     } catch (...) {
       socket_.close();
       throw;

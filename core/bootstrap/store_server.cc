@@ -37,8 +37,8 @@ struct Client {
   bool watched_for_writing = false;
 };
 
-// Thrown when a client has closed its connection, as all finally do, or the store is lost.
-struct Left {};
+// The client has disconnected (the normal end), or the store is lost.
+struct ClientGone {};
 
 itimerspec at(Deadline deadline) {
   itimerspec timer{};  // all zero: never
@@ -112,7 +112,7 @@ class StoreServer::State {
     try {
       action(client);
       return;
-    } catch (const Left&) {
+    } catch (const ClientGone&) {
     } catch (...) {
       log_.warning("the store drops rank " + std::to_string(client.rank) + ": " + current_exception_status().message());
     }
@@ -122,11 +122,11 @@ class StoreServer::State {
   }
 
   void converse(Client& client) {
-    if (client.store_lost) throw Left{};
+    if (client.store_lost) throw ClientGone{};
     flush(client);
     if (!client.unsent.empty()) return;
     const auto count = client.socket.receive_some(piece_);
-    if (!count) throw Left{};
+    if (!count) throw ClientGone{};
     client.reader.feed(std::span(piece_).first(*count));
     while (client.unsent.empty()) {
       const auto message = client.reader.next();
@@ -147,7 +147,7 @@ class StoreServer::State {
     };
     client.request_id = source_.ask(std::move(request), answer);
     asking_ = -1;
-    if (client.store_lost) throw Left{};
+    if (client.store_lost) throw ClientGone{};
     flush(client);
   }
 
@@ -165,7 +165,7 @@ class StoreServer::State {
   void flush(Client& client) {
     if (!client.unsent.empty()) {
       const auto count = client.socket.send_some(std::span<const std::byte>(client.unsent).subspan(client.sent));
-      if (!count) throw Left{};
+      if (!count) throw ClientGone{};
       client.sent += *count;
       if (client.sent == client.unsent.size()) client.unsent.clear();
     }

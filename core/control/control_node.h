@@ -39,7 +39,7 @@ enum class NodeWork : std::uint8_t {
 
 class ControlNode {
  public:
-  // `options`: of the Coordinator; the senders of its messages follow from the tree.
+  // `options`: of the Coordinator; options.sources is ignored: the tree determines it.
   ControlNode(int rank, ControlTree tree, const CoordinatorOptions& options, DescribeRank describe_rank,
               Duration delay = kAggregationDelay)
       : rank_(rank), tree_(std::move(tree)), describe_rank_(std::move(describe_rank)) {
@@ -188,7 +188,8 @@ class ControlNode {
   DescribeRank describe_rank_;
   std::unique_ptr<Coordinator> coordinator_;       // rank 0 only
   std::unique_ptr<RequestAggregator> aggregator_;  // ranks between rank 0 and others
-  std::unique_ptr<MessageCombiner> combiner_;      // in front of either; the former if a child speaks for several
+  // In front of the aggregator, or of the coordinator if a child sends for several ranks.
+  std::unique_ptr<MessageCombiner> combiner_;
   std::uint64_t applied_ = 0;
 };
 

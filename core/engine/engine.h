@@ -67,7 +67,7 @@ class Engine {
     bool eager = false;
   };
 
-  // Constant, and the recorder's counter of submissions, which is the submitters'.
+  // Constant, except the submission counter, which the submitting thread owns.
   const EngineParts& parts() const NO_THREAD_SAFETY_ANALYSIS { return context_.parts; }
   OperationRecorder& recorder() NO_THREAD_SAFETY_ANALYSIS { return context_.recorder; }
 

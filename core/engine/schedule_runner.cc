@@ -10,13 +10,15 @@ namespace hvd {
 
 namespace {
 
-// How long a caller that has begun a collective waits for the other ranks before it breaks the lock, and how many times
-// as long the engine thread does; and how long a rank waits for an operation that the schedule expects first while a
-// caller, or no thread yet, waits for a later one.
+// How long a caller that has begun a collective waits for the other ranks before it breaks the lock.
 constexpr Duration kLateTimeout = std::chrono::milliseconds(100);
+// How many times as long the engine thread waits.
 constexpr int kThreadGracePeriod = 50;
+// How long a rank waits for an operation that the schedule expects first, while a caller waits for a later one.
 constexpr Duration kCallerGracePeriod = std::chrono::microseconds(50);
+// The same while no thread waits yet.
 constexpr Duration kProgramGracePeriod = std::chrono::seconds(1);
+// The longest pause between two looks whether a thread waits.
 constexpr Duration kLongestLook = std::chrono::milliseconds(10);
 
 const char* cause_text(ScheduleLock::Cause cause) {

@@ -8,8 +8,8 @@ namespace hvd {
 
 namespace {
 
-// CPU time takes a system call: one call in so many is measured and represents the others. A prime number: the length
-// of repeating steps is seldom a multiple of it.
+// Reading the CPU time is a system call: one call in so many is measured and represents the others. A prime number: the
+// length of repeating steps is seldom a multiple of it.
 constexpr unsigned kCpuMeasured = 67;
 
 Duration cost_of_measuring() {
@@ -37,7 +37,7 @@ Bucket without(const std::vector<const Response*>& failed, const Bucket& bucket)
 
 // How an operation of which everything has been performed ends.
 Status outcome_of(const Operation& own) {
-  if (!own.memory.had_misfit()) return {};
+  if (!own.memory.output_did_not_fit()) return {};
   std::size_t i = 0;
   while (own.memory.outputs[i].shape.empty()) ++i;
   return Status(StatusCode::invalid_argument,

@@ -1,4 +1,4 @@
-// A number by which a job can be told from others.
+// The number that identifies a job.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace hvd {
 
-// Of the job's key, which cannot be guessed from it.
+// A hash of the job key that identifies the job; the key cannot be recovered from it.
 std::uint64_t job_number(const JobKey& key);
 
 }  // namespace hvd

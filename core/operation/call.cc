@@ -89,7 +89,7 @@ std::vector<std::int64_t> alltoall_splits(const Call& call, const ProcessSet& se
   return {call.splits.begin(), call.splits.end()};
 }
 
-// What moves rows would write over what is still to be sent.
+// These collectives move rows: an output that overlaps an input would overwrite rows not yet sent.
 void check_apart(const Call& call) {
   struct Extent {
     const std::byte* begin;

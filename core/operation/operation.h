@@ -43,8 +43,8 @@ struct OperationMemory {
   std::shared_ptr<const DeviceEvent> ready{};  // on a device: when they may be accessed
   std::vector<OwnedTensor> outputs{};          // those that the runtime has allocated; readable once done
 
-  // Whether a given output could not hold the result, which the runtime has received in memory of its own.
-  bool had_misfit() const { return !allocates_outputs && !outputs.empty(); }
+  // Whether an output of the caller had the wrong number of rows; the result is then in outputs.
+  bool output_did_not_fit() const { return !allocates_outputs && !outputs.empty(); }
 };
 
 // The completion of an operation: whether it is done, its status and its results.
@@ -128,10 +128,10 @@ class Operation {
 
   // Owned by the thread that drives the engine.
   bool agreed = false;           // the ranks have agreed to perform it: a bucket refers to it
-  std::size_t tensors_left = 0;  // of the grouped operation, that no bucket has finished yet
+  std::size_t tensors_left = 0;  // tensors that no bucket has finished yet
   struct Scheduled {
-    std::uint64_t lock_number = 0;  // of the locked schedule that has exactly this spec, as
-    std::uint32_t slot = 0;         // the operation in this slot
+    std::uint64_t lock_number = 0;  // the lock for which slot was looked up
+    std::uint32_t slot = 0;         // cache slot of this spec in that lock
   };
   Scheduled scheduled;
 
@@ -167,7 +167,7 @@ class Operation {
     completion.reset();
     state_.fetch_or(State::kEngineHolds | State::kNameTaken, std::memory_order_acq_rel);
   }
-  // A moment after its end is visible: the engine still wakes those who sleep.
+  // May still be true shortly after done(): the engine wakes sleepers before it releases.
   bool engine_holds() const { return (state_.load(std::memory_order_acquire) & State::kEngineHolds) != 0; }
 
   // Whether the OperationTable has it.

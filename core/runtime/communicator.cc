@@ -196,7 +196,7 @@ CallerReference Communicator::prepare(const Call& call, std::weak_ptr<const void
 namespace {
 
 // The thread that has completed an operation releases it a moment later, after the callbacks of those beside it. Those
-// may submit others, so nobody waits for it who holds a lock.
+// may submit others, so do not wait for the release while holding a lock.
 void await_release(const Operation& operation) {
   while (operation.completion.done() && operation.engine_holds()) std::this_thread::yield();
 }

@@ -145,7 +145,7 @@ void Coordinator::receive_request(const RankMessage& message, const SharedReques
     violation(message.ranks, "names process set " + std::to_string(request.spec.process_set));
   }
   if (request.spec.collective != Collective::join) return submit(negotiations_.of(name), message, request, now);
-  // A join that belongs to an earlier one, which has failed, ends with its error.
+  // A rank that is late for a failed join gets that join's error.
   const auto deliveries = joins_.failed.take_oldest(message.ranks);
   for (const PendingFailures::Delivery& delivery : deliveries)
     negotiations_.drop_before(delivery.ranks, delivery.order);
@@ -202,7 +202,7 @@ void Coordinator::execute_all(std::span<Negotiation* const> negotiations) {
   for (Negotiation* negotiation : negotiations) execute(*negotiation);
 }
 
-// All ranks have asked for a slot's content: an operation without the joined ranks is answered in full each time.
+// A cached response stands for all ranks; if some have joined, the full response is sent.
 void Coordinator::execute(Negotiation& negotiation) {
   const bool complete = negotiation.asked.count() == all_.count();
   if (!complete) negotiations_.collect_requests(negotiation);

@@ -125,8 +125,8 @@ inline RankSet difference(RankSet a, const RankSet& b) {
 }
 inline RankSet intersection(const RankSet& a, const RankSet& b) { return difference(a, difference(a, b)); }
 
-// The senders of a node's messages: the ranks for which each speaks, and how many answers all of these have applied.
-// Owned by what reads the messages: the Coordinator or a RequestAggregator.
+// The direct senders to a node, each with the ranks it sends for, and the number of messages that all of them have
+// applied. Owned by what reads the messages: the Coordinator or a RequestAggregator.
 class Sources {
  public:
   struct Source {
@@ -156,8 +156,8 @@ class Sources {
     }
   }
 
-  // How many of the `sent` messages every rank has applied that may still refer to one. A rank that has joined has no
-  // hit in flight, and sends none before it has applied everything up to the join's end.
+  // The number of messages applied by every rank whose hits may still be in flight; at most `sent`. A rank that has
+  // joined has no hit in flight, and sends none before it has applied everything up to the join's end.
   std::uint64_t applied_by_all(std::uint64_t sent, const RankSet& joined) const {
     for (const auto& [rank, source] : sources_) {
       if (!joined.contains(source.ranks)) sent = std::min(sent, source.applied);

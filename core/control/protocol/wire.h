@@ -35,8 +35,8 @@ inline constexpr int kMaxRanks = 1 << 24;
 Bytes encode(const SubtreeMessage& message);
 Bytes encode(const CoordinatorMessage& message);
 
-// A SubtreeMessage of one part in which no rank leaves, decoded only as far as its senders: the content is left as
-// bytes. Ranks that send the same content send the same bytes.
+// The header of a SubtreeMessage with a single part and without a leave; the hits and requests stay encoded in `said`,
+// so that equal content is recognised by its bytes.
 struct OpaqueMessage {
   std::uint64_t applied_by_all = 0;
   RankSet ranks;

@@ -65,8 +65,9 @@ class ScheduleLearner {
     return groups;
   }
 
-  // The schedule was given up after so many performed steps. After one that did not pay off, the next takes longer to
-  // come, until one pays off, or would have.
+  // The schedule was given up after so many performed steps. After a schedule that lasted for fewer than kFewSteps,
+  // twice as many repetitions are required (at most kMostNeeded); a schedule that lasts longer, or kManySteps
+  // repetitions without one, resets this.
   void given_up(std::uint64_t steps) {
     const unsigned more = std::min(needed_ * 2, kMostNeeded);
     disturbed();
@@ -84,11 +85,9 @@ class ScheduleLearner {
   };
   using SlotSet = std::vector<bool>;
 
-  static constexpr unsigned kMostNeeded = 64;
-  // A schedule that lasted for fewer steps has cost about what it saved; after so many repetitions one would have paid
-  // off, whatever became of earlier ones.
-  static constexpr std::uint64_t kFewSteps = 8;
-  static constexpr unsigned kManySteps = 2 * kFewSteps;
+  static constexpr unsigned kMostNeeded = 64;            // repetitions
+  static constexpr std::uint64_t kFewSteps = 8;          // a schedule of fewer has cost about what it saved
+  static constexpr unsigned kManySteps = 2 * kFewSteps;  // would have paid off, whatever became of earlier ones
 
   static bool contains(const SlotSet& set, std::uint32_t slot) { return slot < set.size() && set[slot]; }
 

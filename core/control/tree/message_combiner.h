@@ -1,10 +1,10 @@
 // Combines identical messages of several sources into one: ranks that run the same program send the same bytes, so
 // messages are compared as bytes, and if all sources have sent the same only one of them is decoded.
 //
-// Pure; owned by the ControlNode, in front of its RequestAggregator, or of its Coordinator if whole subtrees speak to
-// it (the reader). Messages are held back until every source has sent the same as the first, or one has sent something
-// else, or the delay has passed; in the latter cases the reader gets each as it came. Nothing is held while the reader
-// waits for any rank, since ranks that have asked already will not ask again.
+// Pure; owned by the ControlNode. It stands in front of the *reader*: the RequestAggregator, or the Coordinator if a
+// child sends for a whole subtree. A message is held until every source has sent the same bytes; it is then released
+// once, for all of them. If a source sends something else, or after the delay, the held messages are released one by
+// one. Nothing is held while the reader waits for a rank: ranks that have asked do not ask again.
 #pragma once
 
 #include <algorithm>
