@@ -113,7 +113,10 @@ void Epochs::process_not_started(int process, const std::string& cause) {
 
 void Epochs::host_lost(const std::string& host, const std::string& cause, bool had_ranks) {
   if (over()) return;
-  if (had_ranks) pause_.begin(cause);
+  if (had_ranks) {
+    last_failed_.reset();
+    pause_.begin(cause);
+  }
   membership_.host_lost(host, cause, Clock::now());
   perform();
 }
@@ -210,6 +213,7 @@ void Epochs::begin_epoch(const BeginEpoch& begin) {
                    .has_newcomers = begin.epoch > 1 && !joined.empty()};
   store_.erase_epoch(begin.epoch - 1);
   told_starting_ = 0;
+  last_failed_.reset();
   for (const int process : begin.processes) {
     answer(process, place);
     ++place.rank;

@@ -94,7 +94,7 @@ class Epochs {
   std::vector<int> members_;              // of the last epoch, by rank
   int told_starting_ = 0;                 // to the last epoch
   EpochPause pause_;
-  std::optional<int> last_failed_;
+  std::optional<int> last_failed_;  // since the last epoch has begun, unless a host was lost later
   bool is_stopped_ = false;
   bool is_performing_ = false;
 };

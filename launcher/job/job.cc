@@ -42,7 +42,7 @@ Job::Job(JobOptions options, int size, EventLoop& loop, SignalSource& signals)
       processes_(options_.elastic
                      ? std::optional(JobProcesses::Elastic{options_.stopped_limit, options_.preemption_script})
                      : std::nullopt,
-                 [this](const RankPlan& process) { output_.open(process); }),
+                 [this](const RankPlan& process) { output_.open(process, started_ > 0); }),
       servers_(ServerPlaces(options_.servers, options_.elastic ? options_.elastic->num_proc : 0),
                options_.elastic ? kFirstServer : size + options_.servers, processes_,
                {.wanted = [this] { return end_.is_running() && (!elastic_ || elastic_->goes_on()); },
@@ -177,10 +177,9 @@ void Job::host_lost(int host, const std::string& cause) {
     if (!process.is_server()) lost.ranks.push_back(number);
     if (servers_.stopped(number) && !end_.all_ranks_ended()) lost.servers.push_back(process.plan.server);
   }
-  if (goes_on()) return elastic_->host_lost(host, lost);
-  end_.host_lost(lost, Clock::now());
   status_->host_lost(host);
-  report_->failed(host_loss(lost));
+  if (goes_on()) return elastic_->host_lost(host, lost);
+  if (end_.host_lost(lost, Clock::now())) report_->failed(host_loss(lost));
   nothing_left(host);
 }
 

@@ -7,6 +7,7 @@
 #include <ctime>
 #include <utility>
 
+#include "core/base/error.h"
 #include "launcher/watch/job_end.h"
 
 namespace hvd::launcher {
@@ -125,27 +126,44 @@ std::unique_ptr<OutputSink> JobOutput::open_sink(int fd, Stream stream) {
               [this, name](const std::string& cause) { say("writing " + name + ": " + cause + "; the job goes on"); }});
 }
 
-void JobOutput::open(const RankPlan& process) {
-  Streams& streams = streams_[process.place.rank];
-  streams.output = open_stream(process, Stream::output);
-  if (!options_.merge_errors) {
-    streams.errors = open_stream(process, Stream::errors);
-  } else if (!options_.directory.empty()) {
-    std::error_code none;  // a file of an earlier job would be taken for this one's
-    std::filesystem::remove(path_of(process, "stderr"), none);
+void JobOutput::open(const RankPlan& process, bool job_runs) {
+  OutputFiles files;
+  try {
+    if (!options_.directory.empty()) files = open_files(process);
+  } catch (const Error& error) {
+    if (!job_runs) throw;
+    const bool is_server = process.server >= 0;
+    say(std::string(error.what()) + "; the output of " +
+        (is_server ? process_name(process) : "process " + std::to_string(process.place.rank)) + " is not saved");
   }
+  Streams& streams = streams_[process.place.rank];
+  streams.output = open_stream(process, Stream::output, std::move(files.output));
+  if (!options_.merge_errors) streams.errors = open_stream(process, Stream::errors, std::move(files.errors));
 }
 
-std::unique_ptr<OutputStream> JobOutput::open_stream(const RankPlan& process, Stream stream) {
+JobOutput::OutputFiles JobOutput::open_files(const RankPlan& process) const {
+  const auto open_one = [&](Stream stream) {
+    return open_output_file(path_of(process, stream_name(stream)), process.server_start > 0);
+  };
+  OutputFiles files{.output = open_one(Stream::output), .errors = {}};
+  if (!options_.merge_errors) {
+    files.errors = open_one(Stream::errors);
+  } else {
+    std::error_code none;  // a file of an earlier job would be taken for this one's
+    std::filesystem::remove(path_of(process, stream_name(Stream::errors)), none);
+  }
+  return files;
+}
+
+std::unique_ptr<OutputStream> JobOutput::open_stream(const RankPlan& process, Stream stream,
+                                                     std::optional<OutputFile> file) {
   const int rank = process.place.rank;
   OutputStream::Options options;
   options.tag = tag(process, stream);
   options.whole_lines = size_ + servers_ > 1;
   options.shown = !options_.files_only;
   options.place = 2 * rank + (stream == Stream::errors ? 1 : 0);
-  if (!options_.directory.empty()) {
-    options.file = open_output_file(path_of(process, stream_name(stream)), process.server_start > 0);
-  }
+  options.file = std::move(file);
   options.complain = [this](const std::string& line) { say(line); };
   if (stream == Stream::errors && options.whole_lines && !options.tag && process.server < 0) {
     options.hold_back = [this, rank](std::string_view lines) { return tracebacks_.feed(rank, lines, Clock::now()); };

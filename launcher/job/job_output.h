@@ -91,8 +91,9 @@ class JobOutput {
   // `size` ranks and `servers` beside them.
   JobOutput(EventLoop& loop, int size, int servers, OutputOptions options, Callbacks callbacks);
 
-  // Opens the streams of a process, which may be a further one. Throws Error if its files cannot be written.
-  void open(const RankPlan& process);
+  // Opens the streams of a process, which may be a further one. If its files cannot be written, throws Error, or, while
+  // the job runs, says so and goes on without them.
+  void open(const RankPlan& process, bool job_runs);
   // Empty `bytes`: the end of the stream.
   void wrote(int rank, Stream stream, std::string_view bytes) {
     const Streams& streams = streams_.at(rank);
@@ -145,7 +146,11 @@ class JobOutput {
   };
 
   std::unique_ptr<OutputSink> open_sink(int fd, Stream stream);
-  std::unique_ptr<OutputStream> open_stream(const RankPlan& process, Stream stream);
+  struct OutputFiles {
+    std::optional<OutputFile> output, errors;
+  };
+  OutputFiles open_files(const RankPlan& process) const;
+  std::unique_ptr<OutputStream> open_stream(const RankPlan& process, Stream stream, std::optional<OutputFile> file);
   LineSplitter::Tag tag(const RankPlan& process, Stream stream);
   std::filesystem::path path_of(const RankPlan& process, const std::string& stream) const {
     const bool is_server = process.server >= 0;

@@ -152,10 +152,10 @@ void StatusSocket::read_question(std::uint64_t number) {
 
 void StatusSocket::write_answer(std::uint64_t number) {
   Connection& connection = connections_.at(number);
-  if (connection.answer.empty()) return;  // there is no answer yet
-  while (connection.written < connection.answer.size()) {
-    const ssize_t count = send(connection.socket.get(), connection.answer.data() + connection.written,
-                               connection.answer.size() - connection.written, MSG_NOSIGNAL);
+  if (!connection.answer) return;
+  while (connection.written < connection.answer->size()) {
+    const ssize_t count = send(connection.socket.get(), connection.answer->data() + connection.written,
+                               connection.answer->size() - connection.written, MSG_NOSIGNAL);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) return;
     if (count < 0) break;

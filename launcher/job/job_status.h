@@ -89,7 +89,8 @@ class StatusSocket {
  private:
   struct Connection {
     FileDescriptor socket;
-    std::string question, answer;
+    std::string question;
+    std::optional<std::string> answer;  // empty: there is none yet
     std::size_t written = 0;
     bool has_asked = false;
     std::unique_ptr<Timer> timer;

@@ -142,21 +142,22 @@ void JobEnd::interrupted(int signal, TimePoint now) {
   if (signal == SIGINT && ++keyboard_interrupts_ == 2) begin(Stage::terminating, reason_, now);
 }
 
-void JobEnd::host_lost(LostHost host, TimePoint now) {
+bool JobEnd::host_lost(const LostHost& host, TimePoint now) {
   bool had_ended = host.servers.empty();
   for (const int rank : host.ranks) {
     if (ends_.has_ended(rank)) continue;
     had_ended = false;
     ends_.set(rank, {.status = {}, .lost = true});
   }
-  if (had_ended) return;
-  lost_hosts_.push_back(std::move(host));
+  if (had_ended) return false;
+  lost_hosts_.push_back(host);
   begin(Stage::grace, Reason::host_lost, now + grace_);
-  if (reason_ != Reason::rank_failed || stage_ != Stage::grace) return;
+  if (reason_ != Reason::rank_failed || stage_ != Stage::grace) return true;
   const RankEnd& first = ends_.of(*first_failed_);
-  if (first.status.by_signal || first.status.ok() || first.said.kind == JobEnding::Kind::local_failure) return;
+  if (first.status.by_signal || first.status.ok() || first.said.kind == JobEnding::Kind::local_failure) return true;
   reason_ = Reason::host_lost;
   first_failed_.reset();
+  return true;
 }
 
 // Stages only advance. The current stage may get an earlier deadline.

@@ -151,8 +151,9 @@ class JobEnd {
     begin(Stage::grace, Reason::server_failed, now + grace_);
   }
   // A host is unreachable, and with it those of its ranks that had not ended. During the grace period it takes
-  // precedence over a rank that exited with an error, as explained at RankEnds::cause().
-  void host_lost(LostHost host, TimePoint now);
+  // precedence over a rank that exited with an error, as explained at RankEnds::cause(). Returns whether that is a
+  // failure: not if all of its ranks had ended, and no server ran there.
+  bool host_lost(const LostHost& host, TimePoint now);
 
   // The signal to send now to all processes that are left; returns each signal once.
   std::optional<int> signal_due(TimePoint now);

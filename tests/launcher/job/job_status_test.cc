@@ -156,6 +156,8 @@ class Asked {
                         questions.push_back(question);
                         if (question == "later") {
                           waiting.push_back(std::move(answer));
+                        } else if (question == "nothing") {
+                          answer("");
                         } else {
                           answer(question + "!");
                         }
@@ -185,6 +187,15 @@ TEST_CASE("an answer may come late, be long, or find nobody") {
   const std::string text(3'000'000, 'x');
   for (const auto& answer : job.waiting) answer(text);
   CHECK(job.read_all(connection) == text);
+}
+
+TEST_CASE("an empty answer ends the connection, too") {
+  Asked job;
+  const FileDescriptor connection = job.come();
+  job.say(connection, "nothing\n");
+  while (job.questions.empty()) job.loop.run_once(deadline_after(1s));
+  char byte = 0;
+  CHECK(read(connection.get(), &byte, 1) == 0);
 }
 
 TEST_CASE("who comes while there is no descriptor waits at the door, and does not keep the loop awake") {

@@ -305,7 +305,7 @@ TEST_CASE("errors that precede the loss of a host by a moment are its consequenc
 TEST_CASE("a host that is lost when all of its ranks have ended is nobody's loss") {
   JobEnd end(2, 1s);
   end.rank_ended(1, kOk, {}, kStart);
-  end.host_lost({.name = "h2", .ranks = {1}, .cause = "silent"}, kStart);
+  CHECK_FALSE(end.host_lost({.name = "h2", .ranks = {1}, .cause = "silent"}, kStart));
   CHECK_FALSE(end.next_deadline().has_value());
   CHECK(end.lost_hosts().empty());
 }
@@ -314,7 +314,7 @@ TEST_CASE("a host that is lost with a server that ran fails the job") {
   JobEnd end(2, 1s);
   end.rank_ended(1, kOk, {}, kStart);
   CHECK(end.is_running());
-  end.host_lost({.name = "h2", .ranks = {1}, .servers = {0}, .cause = "silent"}, kStart);
+  CHECK(end.host_lost({.name = "h2", .ranks = {1}, .servers = {0}, .cause = "silent"}, kStart));
   CHECK_FALSE(end.is_running());
   CHECK(end.lost_hosts().size() == 1);
   CHECK(end.exit_code() == 1);
