@@ -9,8 +9,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <sstream>
 #include <string>
 #include <system_error>
@@ -155,11 +157,17 @@ std::map<std::string, std::string> agent_addresses(const CommandLine& line) {
   return file.empty() ? std::map<std::string, std::string>() : parse_agent_addresses(read_file(file), file);
 }
 
-JobLayout find_layout(const CommandLine& line, const Environment& environment, const std::string& hostname) {
-  const auto listening = agent_addresses(line);
-  LocalNames own{.hostname = hostname, .addresses = {}};
+using IsHere = std::function<bool(const std::string& host)>;
+
+LocalNames local_names() {
+  LocalNames own{.hostname = local_hostname(), .addresses = {}};
   for (const LocalAddress& entry : local_addresses()) own.addresses.push_back(entry.address);
-  const auto is_here = [&](const std::string& host) {
+  return own;
+}
+
+// Asks the resolver for the addresses of names that are not this machine's own: it may block for long.
+IsHere resolve_local_hosts(const CommandLine& line) {
+  return [own = local_names(), listening = agent_addresses(line)](const std::string& host) {
     if (listening.contains(host)) return false;  // several may listen on one machine
     if (is_this_host(host, own)) return true;
     std::string cause;  // an unknown name has no address
@@ -167,7 +175,11 @@ JobLayout find_layout(const CommandLine& line, const Environment& environment, c
     for (const Endpoint& endpoint : resolve({.host = host}, false, cause)) addresses.push_back(endpoint.host());
     return is_this_host(host, own, addresses);
   };
-  return lay_out(line, {.environment = environment, .read_file = read_file, .is_here = is_here, .hostname = hostname});
+}
+
+JobLayout find_layout(const CommandLine& line, const Environment& environment, const IsHere& is_here) {
+  return lay_out(
+      line, {.environment = environment, .read_file = read_file, .is_here = is_here, .hostname = local_hostname()});
 }
 
 std::vector<ProgramPlan> make_programs(const CommandLine& line, bool runs_here) {
@@ -308,32 +320,40 @@ int run_with_agents(const CommandLine& line, const JobLayout& layout, const std:
   return run_on_hosts(line.job, std::move(hosts), signals);
 }
 
-// Each host is planned by itself: the ranks of an elastic job are not known beforehand.
-int run_elastic_with_agents(const CommandLine& line, const std::vector<HostSlots>& fixed,
-                            const Environment& environment, const RemoteShell& shell, SignalSource& signals) {
+// Each host is planned by itself: the ranks of an elastic job are not known beforehand. `fixed`: empty if a script
+// names the hosts. While the job runs, no name is resolved: that would hold up the event loop.
+int run_elastic_with_agents(const CommandLine& line, const JobLayout& fixed, const Environment& environment,
+                            const RemoteShell& shell, SignalSource& signals) {
   const std::string key = JobKey::random().to_hex();
-  const auto layout_of = [&line, &environment](const HostSlots& host) {
+  const auto layout_of = [&line, &environment](const HostSlots& host, const IsHere& is_here) {
     CommandLine alone = line;
     alone.programs.front().hosts =
         (host.user.empty() ? "" : host.user + "@") + host.host + (host.slots ? ":" + std::to_string(*host.slots) : "");
     alone.programs.front().hostfile.clear();
     alone.programs.front().num_proc.reset();
-    return std::pair(find_layout(alone, environment, local_hostname()), alone);
+    return std::pair(find_layout(alone, environment, is_here), alone);
+  };
+  std::set<std::string> fixed_here;
+  for (std::size_t host = 0; host < fixed.hosts.size(); ++host) {
+    if (fixed.is_here[host]) fixed_here.insert(fixed.hosts[host].host);
+  }
+  const auto is_here = [&](const std::string& host) {
+    return fixed_here.contains(host) || (!agent_addresses(line).contains(host) && is_this_host(host, local_names()));
   };
   ElasticHosts hosts{
-      .fixed = fixed,
+      .fixed = fixed.hosts,
       .discovery_script = line.discovery_script,
       .discovery_interval = line.discovery_interval,
       .agents = agent_options(line),
       .start_command =
           [&](const HostSlots& host) {
-            const JobLayout layout = layout_of(host).first;
+            const JobLayout layout = layout_of(host, is_here).first;
             const StartedBy by = choose_start(line.start.by, shell, false, layout.by_slurm);
             return start_commands(line, layout, by, shell).front();
           },
       .plan =
           [&, programs = make_programs(line, false)](const HostSlots& host, const HostDescription& facts) {
-            const auto [layout, alone] = layout_of(host);
+            const auto [layout, alone] = layout_of(host, [](const std::string&) { return false; });
             HostPlan plan = plan_hosts(layout, alone, {facts}, programs).front();
             plan.rendezvous.job_key_hex = key;
             plan.is_elastic = true;
@@ -404,7 +424,7 @@ int run(const std::vector<std::string>& arguments, SignalSource& signals) {
     if (!line.pod_selector.empty()) addresses.emplace(line);
     return run_elastic_with_agents(line, {}, environment, shell, signals);
   }
-  const JobLayout layout = find_layout(line, environment, local_hostname());
+  const JobLayout layout = find_layout(line, environment, resolve_local_hosts(line));
   if (line.start.agents_listen()) check_key_of_agents(line, environment, layout);
   plan_all_slots(line, layout);
   const StartedBy by = choose_start(line.start.by, shell, layout.all_here(), layout.by_slurm);
@@ -413,7 +433,7 @@ int run(const std::vector<std::string>& arguments, SignalSource& signals) {
   if (line.dry_run || line.display_map) print_plan(line, layout, commands);
   if (line.dry_run) return 0;
   if (by == StartedBy::local) return run_on_this_machine(line, layout, signals);
-  if (line.job.elastic) return run_elastic_with_agents(line, layout.hosts, environment, shell, signals);
+  if (line.job.elastic) return run_elastic_with_agents(line, layout, environment, shell, signals);
   return run_with_agents(line, layout, commands, signals);
 }
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -155,6 +156,14 @@ rlimit raise_open_files() {
   raised.rlim_cur = raised.rlim_max;
   setrlimit(RLIMIT_NOFILE, &raised);
   return original;
+}
+
+FileDescriptor memory_file(std::span<const std::byte> bytes) {
+  FileDescriptor file(memfd_create("hvd-input", MFD_CLOEXEC));
+  if (!file) throw_errno("memfd_create");
+  if (write(file.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) throw_errno("write");
+  lseek(file.get(), 0, SEEK_SET);
+  return file;
 }
 
 std::size_t open_files_of(std::size_t ranks, std::size_t readers, bool merge_errors) {

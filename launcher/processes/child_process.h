@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -71,6 +72,10 @@ bool has_children();
 
 // Raises the soft limit to the hard one. Returns the previous limit for the ranks: some programs misbehave otherwise.
 rlimit raise_open_files();
+
+// An in-memory file with these bytes, at its beginning: a process's standard input that blocks no writer, as a pipe
+// would with a slow reader. Close-on-exec. Throws Internal.
+FileDescriptor memory_file(std::span<const std::byte> bytes);
 
 // The number of descriptors that hvdrun needs for these ranks while they run. `readers`: the number of ranks that read
 // hvdrun's standard input; `merge_errors`: standard error shares the pipe of standard output.

@@ -418,10 +418,7 @@ class Agent {
 int run_agent(SignalSource& signals, bool leaves) {
   Keeper keeper(signals);
   proto::Bootstrap bootstrap = read_bootstrap(STDIN_FILENO, deadline_after(kBootstrapTime));
-  const char* const node = std::getenv("SLURMD_NODENAME");
-  for (const proto::Node& entry : bootstrap.nodes()) {
-    if (node != nullptr && entry.name() == node) bootstrap.set_host(entry.host());
-  }
+  bootstrap.set_host(node_of(bootstrap, std::getenv("SLURMD_NODENAME")));
   return Agent(bootstrap, leaves, signals, keeper).run();
 }
 

@@ -1,7 +1,6 @@
 #include "launcher/remote/listening_agent.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -52,15 +51,6 @@ JobKey key_of_agents(const std::string& who) {
   throw InvalidArgument(who +
                         ": HVD_JOB_KEY is not set. It is the secret by which hvdrun and its listening agents know each "
                         "other: make one with openssl rand -hex 32, and set it for all of them");
-}
-
-// An in-memory file: the agent reads it as its standard input.
-FileDescriptor file_with(std::span<const std::byte> bytes) {
-  FileDescriptor file(memfd_create("hvd-agent-input", MFD_CLOEXEC));
-  if (!file) throw_errno("memfd_create");
-  if (write(file.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) throw_errno("write");
-  lseek(file.get(), 0, SEEK_SET);
-  return file;
 }
 
 // An hvdrun that has authenticated.
@@ -161,7 +151,7 @@ class ListeningAgent {
   }
 
   void start_agent(std::span<const std::byte> bytes) {
-    const FileDescriptor input = file_with(bytes);
+    const FileDescriptor input = memory_file(bytes);
     auto [reader, writer] = make_pipe();
     ChildStart start;
     start.program = "/proc/self/exe";

@@ -388,6 +388,15 @@ proto::Bootstrap read_bootstrap(int fd, Deadline deadline) {
   std::string bytes(read_length(fd, deadline), '\0');
   for (char& byte : bytes) byte = read_byte(fd, deadline);
   proto::Bootstrap bootstrap;
+std::uint32_t node_of(const proto::Bootstrap& bootstrap, const char* node) {
+  if (bootstrap.nodes_size() == 0) return bootstrap.host();
+  const std::string name = node != nullptr ? node : "";
+  for (const proto::Node& entry : bootstrap.nodes()) {
+    if (entry.name() == name) return entry.host();
+  }
+  throw Internal("srun has started an agent on node '" + name + "' (SLURMD_NODENAME), which is none of the job's");
+}
+
   if (!bootstrap.ParseFromString(bytes)) throw_foreign();
   return bootstrap;
 }

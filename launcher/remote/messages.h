@@ -2,6 +2,7 @@
 // that an agent reads from its standard input.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "core/base/clock.h"
@@ -43,6 +44,10 @@ AgentOptions agent_options_of(const proto::Bootstrap& message);
 // The address of an agent's parent, and the certificate with which both ends authenticate, for the agent's standard
 // input: they appear on no command line and in no file. Pure.
 std::string encode_bootstrap(const proto::Bootstrap& bootstrap);
+
+// The host whose agent this process is: that of the bootstrap, or, where one command starts several agents, of the node
+// named `node` (srun's SLURMD_NODENAME; null: not set). Throws Internal if there is no such node. Pure.
+std::uint32_t node_of(const proto::Bootstrap& bootstrap, const char* node);
 
 // Reads exactly one message from a descriptor. Throws InvalidArgument if the input is something else, or Timeout.
 proto::Bootstrap read_bootstrap(int fd, Deadline deadline);

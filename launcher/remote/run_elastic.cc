@@ -8,7 +8,6 @@
 
 #include "core/base/error.h"
 #include "core/bootstrap/store_origin.h"
-#include "core/net/endpoint.h"
 #include "launcher/job/job.h"
 #include "launcher/membership/polled_script.h"
 #include "launcher/remote/agent_host.h"
@@ -27,12 +26,13 @@ class ElasticDriver {
       : options_(options),
         hosts_(std::move(hosts)),
         signals_(signals),
-        subtree_(loop_, signals, elastic_store_,
-                 {.certificate = make_certificate(), .addresses = addresses(), .agents = hosts_.agents},
-                 {.received = [this](const proto::FromAgent& message) { on_message(message); },
-                  .lost = [this](int agent, const std::string& cause) { on_lost(agent, cause); },
-                  .started = [](pid_t) {},
-                  .complaint = [this](const std::string& line) { job_.complaint(line); }}),
+        subtree_(
+            loop_, signals, elastic_store_,
+            {.certificate = make_certificate(), .addresses = addresses_for(hosts_.agents), .agents = hosts_.agents},
+            {.received = [this](const proto::FromAgent& message) { on_message(message); },
+             .lost = [this](int agent, const std::string& cause) { on_lost(agent, cause); },
+             .started = [](pid_t) {},
+             .complaint = [this](const std::string& line) { job_.complaint(line); }}),
         retry_timer_(loop_, [this] { start_agents(); }),
         job_(options, options.elastic->num_proc, loop_, signals) {}
 
@@ -51,7 +51,6 @@ class ElasticDriver {
     hosts.collect_children = [this] { collect_children(); };
     hosts.pause = [this](bool on) { subtree_.pause(on); };
     const int code = job_.run(std::move(hosts));
-    discovery_.reset();
     dismiss();
     return code;
   }
@@ -68,15 +67,9 @@ class ElasticDriver {
     TimePoint next_try{};
   };
 
-  std::vector<std::string> addresses() const {
-    std::vector<std::string> result =
-        addresses_of(local_addresses(), hosts_.agents.interfaces, kNetworkInterfaceOption);
-    if (result.empty()) result.emplace_back("127.0.0.1");
-    return result;
-  }
-
   // Hosts that are not named any more keep their agents, and get no slots.
   void set_wanted(const std::vector<HostSlots>& hosts) {
+    if (is_over_) return;
     for (auto& [name, entry] : entries_) entry.wanted.slots = 0;
     int place = 0;
     for (const HostSlots& host : hosts) {
@@ -118,9 +111,10 @@ class ElasticDriver {
   void on_hello(int agent, const proto::Hello& hello) {
     const std::string& name = names_.at(agent);
     Entry& entry = entries_.at(name);
-    if (entry.agent != agent || entry.in_job >= 0) return;
+    if (entry.agent != agent) return subtree_.dismiss(agent);  // it was given up, and comes late
+    if (entry.in_job >= 0) return;
     if (hello.version() != HVD_VERSION) {
-      return on_lost(agent, "hvdrun is version " + hello.version() + " there, and " HVD_VERSION " here");
+      return reject(agent, "hvdrun is version " + hello.version() + " there, and " HVD_VERSION " here");
     }
     const HostDescription facts = from_message(hello);
     try {
@@ -132,15 +126,22 @@ class ElasticDriver {
       agent_hosts_[agent] = host.get();
       job_.add_host(std::move(plan), std::move(host));
     } catch (const Error& error) {
-      return on_lost(agent, error.what());
+      return reject(agent, error.what());
     }
     entry.retry = kFirstRetry;
     if (options_.verbose) job_.complaint(name + " has come: " + hello.hostname() + " at " + hello.local_address());
     offer_slots();
   }
 
+  // The agent is of no use to the job: it ends, and another one is started later.
+  void reject(int agent, const std::string& cause) {
+    subtree_.dismiss(agent);
+    on_lost(agent, cause);
+  }
+
   void on_message(const proto::FromAgent& message) {
     const int agent = static_cast<int>(message.host());
+    if (is_over_ && message.has_hello()) return subtree_.dismiss(agent);
     if (!names_.contains(agent)) return;
     if (message.has_hello()) return on_hello(agent, message.hello());
     const auto found = agent_hosts_.find(agent);
@@ -173,16 +174,14 @@ class ElasticDriver {
     }
   }
 
-  // The job has ended: dismisses the agents, and waits for them and the commands that started them.
+  // The job has ended: dismisses the agents, and waits for them and the commands that started them. The script, which
+  // may take longer to end, comes last.
   void dismiss() {
+    is_over_ = true;
     entries_.clear();
     names_.clear();
-    loop_.watch(signals_.fd(), EPOLLIN, [this] {
-      signals_.take();
-      collect_children();
-    });
-    subtree_.dismiss(deadline_after(options_.grace + 1s));
-    loop_.forget(signals_.fd());
+    subtree_.dismiss(deadline_after(options_.grace + 1s), signals_, [this] { collect_children(); });
+    discovery_.reset();
   }
 
   const JobOptions options_;
@@ -195,6 +194,7 @@ class ElasticDriver {
   std::map<int, std::string> names_;       // of the hosts, by agent
   std::map<int, AgentHost*> agent_hosts_;  // by agent; owned by the job
   int next_agent_ = 0;
+  bool is_over_ = false;  // no agent is started any more
   Subtree subtree_;
   std::unique_ptr<HostDiscovery> discovery_;  // null: the hosts are fixed
   Timer retry_timer_;

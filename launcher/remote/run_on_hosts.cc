@@ -7,7 +7,6 @@
 
 #include "core/base/error.h"
 #include "core/bootstrap/store_origin.h"
-#include "core/net/endpoint.h"
 #include "launcher/processes/child_process.h"
 #include "launcher/remote/agent_host.h"
 #include "launcher/remote/messages.h"
@@ -15,8 +14,6 @@
 
 namespace hvd::launcher {
 namespace {
-
-constexpr const char* kLoopback = "127.0.0.1";
 
 // An agent on this machine may have reached hvdrun where others cannot: takes the address that most of them used.
 void correct_local_addresses(const std::vector<HostsToUse::Entry>& hosts, std::vector<HostDescription>& facts) {
@@ -45,6 +42,15 @@ void appoint_master(const std::vector<HostDescription>& facts, std::vector<HostP
   }
 }
 
+std::vector<Subtree::Child> agents_of(const std::vector<HostsToUse::Entry>& hosts) {
+  std::vector<Subtree::Child> result;
+  for (const HostsToUse::Entry& entry : hosts) {
+    result.push_back(
+        {.host = static_cast<int>(result.size()), .name = entry.name, .start_command = entry.start_command});
+  }
+  return result;
+}
+
 class Driver {
  public:
   Driver(JobOptions options, HostsToUse hosts, SignalSource& signals)
@@ -52,7 +58,8 @@ class Driver {
         hosts_(std::move(hosts)),
         signals_(signals),
         facts_(hosts_.hosts.size()),
-        parents_(agent_tree(static_cast<int>(hosts_.hosts.size()))),
+        agents_(agents_of(hosts_.hosts)),
+        parents_(agent_tree(agents_)),
         subtree_(loop_, signals, store_,
                  {.certificate = make_certificate(), .addresses = addresses(), .agents = hosts_.agents},
                  {.received = [this](const proto::FromAgent& message) { on_message(message); },
@@ -96,26 +103,21 @@ class Driver {
     const int code = job.run(std::move(hosts));
     job_ = nullptr;
     agent_hosts_.clear();
-    dismiss();
+    subtree_.dismiss(deadline_after(options_.grace + 1s), signals_, [this] { collect_children(); });
     return code;
   }
 
  private:
   std::vector<std::string> addresses() const {
-    std::vector<std::string> result =
-        addresses_of(local_addresses(), hosts_.agents.interfaces, kNetworkInterfaceOption);
-    const bool some_are_here =
-        std::any_of(hosts_.hosts.begin(), hosts_.hosts.end(), [](const auto& entry) { return entry.is_here; });
-    if (some_are_here || result.empty()) result.emplace_back(kLoopback);
+    std::vector<std::string> result = addresses_for(hosts_.agents);
+    if (std::ranges::any_of(hosts_.hosts, &HostsToUse::Entry::is_here)) result.emplace_back(kLoopback);
     return result;
   }
 
   std::vector<Subtree::Child> children_of(int parent) const {
     std::vector<Subtree::Child> result;
     for (std::size_t host = 0; host < parents_.size(); ++host) {
-      if (parents_[host] != parent) continue;
-      const HostsToUse::Entry& entry = hosts_.hosts[host];
-      result.push_back({.host = static_cast<int>(host), .name = entry.name, .start_command = entry.start_command});
+      if (parents_[host] == parent) result.push_back(agents_[host]);
     }
     return result;
   }
@@ -185,13 +187,6 @@ class Driver {
     for (const auto& [pid, status] : reap_children()) subtree_.child_ended(pid, status);
   }
 
-  // The job has ended on all hosts: dismisses the agents, and waits for them and the commands that started them.
-  void dismiss() {
-    loop_.watch(signals_.fd(), EPOLLIN, [this] { on_early_signals(); });
-    subtree_.dismiss(deadline_after(options_.grace + 1s));
-    loop_.forget(signals_.fd());
-  }
-
   void say(const std::string& line) {
     if (job_ != nullptr) return job_->complaint(line);
     std::fprintf(stderr, "hvdrun: %s\n", line.c_str());
@@ -204,6 +199,7 @@ class Driver {
   SignalSource& signals_;
   EventLoop loop_;
   std::vector<std::optional<HostDescription>> facts_;
+  const std::vector<Subtree::Child> agents_;  // by host
   const std::vector<int> parents_;
   std::optional<int> early_signal_;
   bool host_is_missing_ = false;

@@ -1,15 +1,13 @@
 #include "launcher/remote/subtree.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <span>
 #include <thread>
 
 #include "core/base/error.h"
+#include "core/net/endpoint.h"
 #include "launcher/plan/host_plan.h"
 #include "launcher/remote/messages.h"
 
@@ -17,15 +15,6 @@ namespace hvd::launcher {
 namespace {
 
 constexpr int kMostChildren = 64, kRadix = 32;
-
-// An in-memory file, not a pipe, so that a slow reader blocks no writer.
-FileDescriptor make_input(const std::string& bytes) {
-  FileDescriptor input(memfd_create("hvd-agent-input", MFD_CLOEXEC));
-  if (!input) throw_errno("memfd_create");
-  if (write(input.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) throw_errno("write");
-  lseek(input.get(), 0, SEEK_SET);
-  return input;
-}
 
 std::string as_seconds(Duration duration) {
   char text[32];
@@ -40,6 +29,18 @@ std::vector<int> agent_tree(int hosts) {
   if (hosts <= kMostChildren) return parents;
   for (int host = kRadix; host < hosts; ++host) parents[static_cast<std::size_t>(host)] = host / kRadix - 1;
   return parents;
+}
+
+std::vector<int> agent_tree(const std::vector<ChildAgent>& agents) {
+  const auto same_command = [](const ChildAgent& a, const ChildAgent& b) { return a.start_command == b.start_command; };
+  const bool has_groups = std::ranges::adjacent_find(agents, same_command) != agents.end();
+  return has_groups ? std::vector<int>(agents.size(), -1) : agent_tree(static_cast<int>(agents.size()));
+}
+
+std::vector<std::string> addresses_for(const AgentOptions& agents) {
+  std::vector<std::string> result = addresses_of(local_addresses(), agents.interfaces, kNetworkInterfaceOption);
+  if (result.empty()) result.emplace_back(kLoopback);
+  return result;
 }
 
 Subtree::Subtree(EventLoop& loop, const SignalSource& signals, StoreSource& store, Options options, Listener listener)
@@ -63,7 +64,7 @@ void Subtree::start(const std::vector<Child>& children) {
                                   [&](const Child& child) { return child.start_command != begin->start_command; });
     for (auto child = begin; child != end; ++child) {
       names_[child->host] = child->name;
-      waiting_[child->host] = {.child = *child, .first = begin->host, .deadline = deadline, .last_words = {}};
+      waiting_[child->host] = {.child = *child, .deadline = deadline, .last_words = {}};
     }
     run_command({begin, end});
     begin = end;
@@ -82,11 +83,16 @@ void Subtree::pause(bool on) {
   }
 }
 
-void Subtree::dismiss(Deadline deadline) {
+void Subtree::dismiss(Deadline deadline, SignalSource& signals, const std::function<void()>& collect_children) {
+  loop_.watch(signals.fd(), EPOLLIN, [&] {
+    signals.take();
+    collect_children();
+  });
   proto::ToAgent farewell;
   farewell.mutable_farewell();
   send_to_all(farewell);
   while (!empty() && Clock::now() < deadline) loop_.run_once(deadline);
+  loop_.forget(signals.fd());
 }
 
 void Subtree::run_command(const std::vector<Child>& children) {
@@ -107,25 +113,25 @@ void Subtree::run_command(const std::vector<Child>& children) {
   }
   put(options_.agents, bootstrap);
   try {
-    listener_.started(start_command(first.host, first.start_command, encode_bootstrap(bootstrap)));
+    listener_.started(start_command(children, encode_bootstrap(bootstrap)));
   } catch (const Error& error) {
     for (const Child& child : children) never_came(child.host, error.what());
   }
 }
 
-pid_t Subtree::start_command(int host, const std::string& command, const std::string& input) {
-  const FileDescriptor bytes = make_input(input);
+pid_t Subtree::start_command(const std::vector<Child>& children, const std::string& input) {
+  const FileDescriptor bytes = memory_file(std::as_bytes(std::span(input)));
   ChildStart start;
   start.program = "/bin/sh";
-  start.arguments = {"sh", "-c", command};
+  start.arguments = {"sh", "-c", children.front().start_command};
   start.environment = to_entries(parse_environment(environ));
   start.standard_input = bytes.get();
   auto [output_reader, output_writer] = make_pipe();
   start.standard_output = start.standard_error = output_writer.get();
-  getrlimit(RLIMIT_NOFILE, &start.open_files);
+  start.open_files = open_files_;
   const pid_t pid = start_child(start, signals_);
   Command& entry = commands_[pid];
-  entry.host = host;
+  for (const Child& child : children) entry.hosts.push_back(child.host);
   entry.output = std::make_unique<OutputPipe>(loop_, std::move(output_reader),
                                               [this, pid](std::string_view piece) { on_output(pid, piece); });
   return pid;
@@ -143,10 +149,10 @@ void Subtree::on_output(pid_t pid, std::string_view bytes) {
     const std::string line = lines.substr(0, end);
     lines.erase(0, end == std::string::npos ? end : end + 1);
     if (line.empty()) continue;
-    for (auto& [number, entry] : waiting_) {
-      if (entry.first == command.host) entry.last_words = line;
+    for (const int host : command.hosts) {
+      if (const auto entry = waiting_.find(host); entry != waiting_.end()) entry->second.last_words = line;
     }
-    listener_.complaint(names_[command.host] + ": " + line);
+    listener_.complaint(names_[command.hosts.front()] + ": " + line);
   }
 }
 
@@ -154,16 +160,26 @@ void Subtree::child_ended(pid_t pid, ExitStatus status) {
   const auto found = commands_.find(pid);
   if (found == commands_.end()) return;
   found->second.output->close_when_empty();  // reports its last lines first
-  const int host = found->second.host;
+  const std::vector<int> hosts = std::move(found->second.hosts);
   commands_.erase(found);
   if (status.ok()) return;  // the agent may have gone into the background
-  std::vector<std::pair<int, std::string>> missing;
-  for (const auto& [number, entry] : waiting_) {
-    if (entry.first != host) continue;
-    const std::string words = entry.last_words.empty() ? "" : ": " + entry.last_words;
-    missing.emplace_back(number, "`" + entry.child.start_command + "` " + ending_text(status) + words);
+  for (const int host : hosts) {
+    const auto entry = waiting_.find(host);
+    if (entry == waiting_.end()) continue;
+    const auto& [child, deadline, last_words] = entry->second;
+    const std::string words = last_words.empty() ? "" : ": " + last_words;
+    never_came(host, "`" + child.start_command + "` " + ending_text(status) + words);
   }
-  for (const auto& [number, cause] : missing) never_came(number, cause);
+}
+
+void Subtree::never_came(int host, const std::string& cause) {
+  if (waiting_.erase(host) == 0) return;
+  const auto is_needed_by = [this](int other) { return waiting_.contains(other) || routes_.contains(other); };
+  for (const auto& [pid, command] : commands_) {
+    const bool is_its_own = std::ranges::find(command.hosts, host) != command.hosts.end();
+    if (is_its_own && std::ranges::none_of(command.hosts, is_needed_by)) kill(-pid, SIGTERM);
+  }
+  listener_.lost(host, cause);
 }
 
 void Subtree::on_attached(std::unique_ptr<LinkToAgent> link) {
@@ -220,7 +236,7 @@ void Subtree::on_lost(Attached& from, const std::string& cause) {
   for (const int host : gone->hosts) {
     routes_.erase(host);
     for (const auto& [pid, command] : commands_) {
-      if (command.host == host) kill(-pid, SIGTERM);  // else ssh would wait for its network timeout
+      if (command.hosts.front() == host) kill(-pid, SIGTERM);  // else ssh would wait for its network timeout
     }
   }
   if (gone->has_left) return;

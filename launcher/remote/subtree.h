@@ -22,6 +22,22 @@ namespace hvd::launcher {
 // a larger job each starts 32 agents at most, so that starting takes log32(hosts) sequential steps. Pure.
 std::vector<int> agent_tree(int hosts);
 
+inline constexpr const char* kLoopback = "127.0.0.1";
+
+// An agent that is to be started.
+struct ChildAgent {
+  int host = 0;
+  std::string name;
+  std::string start_command;  // a shell command; it starts all consecutive children that have the same one
+};
+
+// The same for these agents, by host. Where one command starts several (srun), hvdrun starts all of them. Pure.
+std::vector<int> agent_tree(const std::vector<ChildAgent>& agents);
+
+// Where agents reach this process: this host's addresses on the networks that may be used; its loopback address if it
+// has none. Throws InvalidArgument if there is no such network.
+std::vector<std::string> addresses_for(const AgentOptions& agents);
+
 // hvdrun has one for its agents; in a job of many hosts, agents have one for theirs. A message names its source or
 // target host. The route to a host is learnt from the host's first message, by the agent through which it arrives.
 class Subtree {
@@ -31,11 +47,7 @@ class Subtree {
     std::vector<std::string> addresses;  // of this host, which agents try in turn
     AgentOptions agents;
   };
-  struct Child {
-    int host = 0;
-    std::string name;
-    std::string start_command;  // a shell command; it starts all consecutive children that have the same one
-  };
+  using Child = ChildAgent;
   struct Listener {
     // A message of a host below. Beats, farewells and store requests are handled here.
     std::function<void(const proto::FromAgent&)> received;
@@ -60,9 +72,16 @@ class Subtree {
   // Before this process stops itself, and when it continues: the leases do not expire meanwhile. Waits briefly until
   // the agents have been told.
   void pause(bool on);
+  // Dismisses the agent of this host, which ends; its farewell follows. Does nothing if the host is lost.
+  void dismiss(int host) {
+    proto::ToAgent farewell;
+    farewell.set_host(static_cast<std::uint32_t>(host));
+    farewell.mutable_farewell();
+    send(farewell);
+  }
   // The job has ended: dismisses the agents, and runs the loop until they and the commands that started them have
-  // ended. The caller watches for SIGCHLD.
-  void dismiss(Deadline deadline);
+  // ended. `collect_children` is called after SIGCHLD; other signals are ignored.
+  void dismiss(Deadline deadline, SignalSource& signals, const std::function<void()>& collect_children);
   // Called after SIGCHLD, for any child.
   void child_ended(pid_t pid, ExitStatus status);
   // Whether no agent is connected and no start command is running.
@@ -71,7 +90,6 @@ class Subtree {
  private:
   struct Waiting {  // a child that has not attached yet
     Child child;
-    int first;  // the first host of its start command
     Deadline deadline;
     std::string last_words;  // the last output line of its start command
   };
@@ -85,7 +103,7 @@ class Subtree {
   };
 
   struct Command {  // that starts agents: ssh, srun, or hvdrun itself for this machine
-    int host = 0;   // the first of them
+    std::vector<int> hosts{};
     std::unique_ptr<OutputPipe> output{};
     LineSplitter lines{nullptr};
   };
@@ -101,16 +119,15 @@ class Subtree {
     return std::all_of(links_.begin(), links_.end(), [](const auto& entry) { return entry->link->all_sent(); });
   }
   void run_command(const std::vector<Child>& children);
-  // Runs a shell command with `input` as its standard input. Throws Error if no process can be started.
-  pid_t start_command(int host, const std::string& command, const std::string& input);
+  // Runs the children's command with `input` as its standard input. Throws Error if no process can be started.
+  pid_t start_command(const std::vector<Child>& children, const std::string& input);
   // Each line is most likely an error of ssh.
   void on_output(pid_t pid, std::string_view bytes);
   void on_attached(std::unique_ptr<LinkToAgent> link);
   void on_message(Attached& from, const proto::FromAgent& message);
   void on_lost(Attached& from, const std::string& cause);
-  void never_came(int host, const std::string& cause) {
-    if (waiting_.erase(host) > 0) listener_.lost(host, cause);
-  }
+  // Kills its start command, too, if no other agent needs that: it may hang, or start an agent yet.
+  void never_came(int host, const std::string& cause);
   void on_time();
   void set_timer() {
     std::optional<Deadline> next;
@@ -124,7 +141,8 @@ class Subtree {
   StoreSource& store_;
   const Options options_;
   const Listener listener_;
-  std::map<pid_t, Command> commands_;  // that still run
+  const rlimit open_files_ = raise_open_files();  // of the commands; this process has a connection for each agent
+  std::map<pid_t, Command> commands_;             // that still run
   AgentListener door_;
   Timer timer_;
   std::map<int, Waiting> waiting_;    // by host

@@ -11,6 +11,21 @@ namespace hvd::launcher {
 
 namespace {
 
+TEST_CASE("an agent that srun starts finds its number by its node's name") {
+  proto::Bootstrap bootstrap;
+  bootstrap.set_host(3);
+  CHECK(node_of(bootstrap, nullptr) == 3);
+  CHECK(node_of(bootstrap, "n7") == 3);  // ssh has started it, in an allocation
+  for (const int host : {3, 5}) {
+    proto::Node& node = *bootstrap.add_nodes();
+    node.set_name("n" + std::to_string(host));
+    node.set_host(static_cast<std::uint32_t>(host));
+  }
+  CHECK(node_of(bootstrap, "n5") == 5);
+  CHECK_THROWS_WITH(node_of(bootstrap, "n7"), Catch::Matchers::Contains("n7"));
+  CHECK_THROWS_AS(node_of(bootstrap, nullptr), Internal);
+}
+
 TEST_CASE("a host's plan arrives as it was") {
   HostPlan plan;
   plan.name = plan.rendezvous.hostname = "h2";
