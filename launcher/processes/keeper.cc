@@ -67,11 +67,12 @@ pid_t Keeper::start(int rank, const ChildStart& start) {
   const auto deliver = [&](const KeeperRequest& request, const std::vector<int>& with) {
     if (!send(request, deadline, with)) throw_errno("cannot reach the keeper of the ranks");
   };
-  answer_.reset();
+  const std::uint32_t number = expect_answer();
   const std::string bytes = encode_start(start);
-  for (std::size_t at = 0; at < bytes.size(); at += kMaxStartPart)
-    deliver({.kind = KeeperRequest::Kind::start_part, .part = bytes.substr(at, kMaxStartPart)}, {});
-  deliver({.kind = KeeperRequest::Kind::start}, descriptors);
+  for (std::size_t at = 0; at < bytes.size(); at += kMaxStartPart) {
+    deliver({.kind = KeeperRequest::Kind::start_part, .part = bytes.substr(at, kMaxStartPart), .number = number}, {});
+  }
+  deliver({.kind = KeeperRequest::Kind::start, .number = number}, descriptors);
   const KeeperReport answer = await(KeeperReport::Kind::started, deadline);
   ranks_[answer.pid] = rank;
   any_left_ = true;
@@ -105,6 +106,8 @@ bool Keeper::receive() {
       if (const auto rank = ranks_.extract(report.pid)) {
         ended_.push_back({.rank = rank.mapped(), .status = report.status});
       }
+    } else if (report.number != awaited_) {
+      discard(report);
     } else {
       answer_ = std::move(report);
       return true;  // start() must record the new pid before later reports about it are read
@@ -117,19 +120,28 @@ KeeperReport Keeper::await(KeeperReport::Kind expected, Deadline deadline) {
   while (!answer_) {
     const bool readable = wait_for(socket_.get(), POLLIN, std::min(deadline, deadline_after(kResumeTime)));
     if (readable && !receive()) throw PeerLost("the keeper of the ranks has ended");
-    if (!readable && Clock::now() >= deadline) throw Timeout("the keeper of the ranks does not answer");
+    if (!readable && Clock::now() >= deadline) {
+      awaited_ = 0;
+      throw Timeout("the keeper of the ranks does not answer");
+    }
     if (!readable) resume();
   }
+  awaited_ = 0;
   KeeperReport answer = std::move(*std::exchange(answer_, std::nullopt));
   if (answer.kind == expected) return answer;
   throw Internal(answer.text);
 }
 
+void Keeper::discard(const KeeperReport& late_answer) {
+  if (late_answer.kind != KeeperReport::Kind::started) return;
+  any_left_ = true;
+  kill_rank(late_answer.pid);
+}
+
 std::vector<pid_t> Keeper::list_left() {
   if (!any_left_) return {};
   try {
-    answer_.reset();
-    send({.kind = KeeperRequest::Kind::list_left});
+    send({.kind = KeeperRequest::Kind::list_left, .number = expect_answer()});
     return await(KeeperReport::Kind::left, deadline_after(kListTime)).pids;
   } catch (const Error&) {
     return {};

@@ -12,6 +12,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <utility>
@@ -88,13 +89,22 @@ class Keeper {
  private:
   bool send(const KeeperRequest& request);
   bool send(const KeeperRequest& request, Deadline deadline, const std::vector<int>& descriptors);
+  // Makes a request's answer the one that is awaited; returns the request's number.
+  std::uint32_t expect_answer() {
+    answer_.reset();
+    return awaited_ = ++last_request_;
+  }
   KeeperReport await(KeeperReport::Kind expected, Deadline deadline);
+  // The answer to a request that was given up: a process that has been started all the same is killed.
+  void discard(const KeeperReport& late_answer);
 
   FileDescriptor socket_;
   pid_t pid_ = -1;  // -1: the keeper is reaped
   bool closed_ = false;
   std::map<pid_t, int> ranks_;  // not reported as ended yet
   std::vector<Ended> ended_;
+  std::uint32_t last_request_ = 0;  // of those that are answered
+  std::uint32_t awaited_ = 0;       // the request whose answer is awaited; 0: none
   std::optional<KeeperReport> answer_;
   bool any_left_ = false;
   std::vector<pid_t> others_;  // children that do not belong to the job

@@ -110,6 +110,7 @@ std::string encode(const KeeperRequest& request) {
   writer.put(static_cast<std::uint8_t>(request.kind));
   writer.put(request.value);
   writer.put_string(request.part);
+  writer.put(request.number);
   return text_of(writer);
 }
 
@@ -118,6 +119,7 @@ KeeperRequest decode_keeper_request(std::string_view bytes) {
   KeeperRequest request{.kind = get_kind(reader, KeeperRequest::Kind::renew_lease)};
   request.value = reader.get<std::int32_t>();
   request.part = reader.get_string();
+  request.number = reader.get<std::uint32_t>();
   reader.expect_end();
   return request;
 }
@@ -133,6 +135,7 @@ std::string encode(const KeeperReport& report) {
   const std::size_t pids = std::min(report.pids.size(), kMaxReportedPids);
   writer.put(static_cast<std::uint32_t>(pids));
   for (std::size_t i = 0; i < pids; ++i) writer.put(static_cast<std::int32_t>(report.pids[i]));
+  writer.put(report.number);
   return text_of(writer);
 }
 
@@ -145,6 +148,7 @@ KeeperReport decode_keeper_report(std::string_view bytes) {
   report.status.core_dumped = reader.get<std::uint8_t>() != 0;
   report.text = reader.get_string();
   for (std::uint32_t left = reader.get_count(4); left > 0; --left) report.pids.push_back(reader.get<std::int32_t>());
+  report.number = reader.get<std::uint32_t>();
   reader.expect_end();
   return report;
 }

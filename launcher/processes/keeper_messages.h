@@ -55,8 +55,9 @@ struct KeeperRequest {
     renew_lease
   };
   Kind kind;
-  std::int32_t value = 0;  // the signal, the lease in milliseconds, or the rank's pid
-  std::string part{};      // of an encoded ChildStart, kMaxStartPart bytes at most
+  std::int32_t value = 0;    // the signal, the lease in milliseconds, or the rank's pid
+  std::string part{};        // of an encoded ChildStart, kMaxStartPart bytes at most
+  std::uint32_t number = 0;  // of a start with its parts, or list_left; its answer has it, too
   bool operator==(const KeeperRequest&) const = default;
 };
 
@@ -77,6 +78,7 @@ struct KeeperReport {
   ExitStatus status{};
   std::string text{};
   std::vector<pid_t> pids{};
+  std::uint32_t number = 0;  // of the request that this answers
   bool operator==(const KeeperReport&) const = default;
 };
 

@@ -117,23 +117,29 @@ class KeeperProcess {
       return;
     }
     lease_.renew(Clock::now());
+    std::uint32_t number = 0;
     try {
-      perform(decode_keeper_request(packet->bytes), *packet);
+      const KeeperRequest request = decode_keeper_request(packet->bytes);
+      number = request.number;
+      perform(request, *packet);
     } catch (const Error& error) {
-      report({.kind = Kind::not_started, .text = error.what()});
+      report({.kind = Kind::not_started, .text = error.what(), .number = number});
     }
   }
 
   void perform(const KeeperRequest& request, const Packet& packet) {
     switch (request.kind) {
-      case KeeperRequest::Kind::start_part: start_ += request.part; return;
-      case KeeperRequest::Kind::start: return start(packet);
+      case KeeperRequest::Kind::start_part:
+        if (std::exchange(start_number_, request.number) != request.number) start_.clear();
+        start_ += request.part;
+        return;
+      case KeeperRequest::Kind::start: return start(request.number, packet);
       case KeeperRequest::Kind::signal_ranks: return signal_ranks(request.value);
       case KeeperRequest::Kind::signal_all: killing_ |= request.value == SIGKILL; return signal_all(request.value);
       case KeeperRequest::Kind::list_left: {
         std::vector<pid_t> pids;
         for (const ProcessEntry& entry : living_descendants({})) pids.push_back(entry.pid);
-        return report({.kind = Kind::left, .pids = std::move(pids)});
+        return report({.kind = Kind::left, .pids = std::move(pids), .number = request.number});
       }
       case KeeperRequest::Kind::set_lease: return lease_.set(std::chrono::milliseconds(request.value), Clock::now());
       case KeeperRequest::Kind::end_groups: ends_groups_ = true; return;
@@ -144,12 +150,12 @@ class KeeperProcess {
     }
   }
 
-  void start(const Packet& packet) {
+  void start(std::uint32_t number, const Packet& packet) {
     ChildStart start = start_of(std::exchange(start_, {}), packet);
     start.open_files = open_files_;
     const pid_t pid = start_child(start, signals_);
     ranks_.insert(pid);
-    report({.kind = Kind::started, .pid = pid});
+    report({.kind = Kind::started, .pid = pid, .number = number});
   }
 
   void on_child_ended() {
@@ -212,6 +218,7 @@ class KeeperProcess {
   std::set<pid_t> ranks_;  // not reaped yet: a pid that may be reused is never signalled
   KeeperLease lease_;
   std::string start_;  // the start_part messages of the next start
+  std::uint32_t start_number_ = 0;
   std::deque<std::string> unsent_;
   bool killing_ = false;
   bool ends_groups_ = false;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -139,6 +140,21 @@ void run_rank(Keeper& keeper, int output) {
   keeper.start(0, start);
   say(output, std::to_string(keeper.pid()));
   say(line.get(), "");
+}
+
+TEST_CASE("a late answer of the keeper is not taken for that to the next request") {
+  const StandIn hvdrun([](Keeper& keeper, int output) {
+    keeper.start(0, shell("exec sleep 60", output));
+    // While it is traced, SIGCONT does not continue it.
+    const bool is_held = ptrace(PTRACE_SEIZE, keeper.pid(), nullptr, nullptr) == 0 &&
+                         ptrace(PTRACE_INTERRUPT, keeper.pid(), nullptr, nullptr) == 0 &&
+                         waitpid(keeper.pid(), nullptr, __WALL) == keeper.pid();
+    const bool has_answered = !keeper.list_left().empty();
+    ptrace(PTRACE_DETACH, keeper.pid(), nullptr, nullptr);
+    const pid_t second = keeper.start(1, shell("exec sleep 60", output));
+    say(output, is_held && !has_answered && runs(second) ? "started" : "not");
+  });
+  CHECK(hvdrun.read_line() == "started");
 }
 
 TEST_CASE("a killed hvdrun leaves nothing of its job, whatever it was", "[timed]") {
