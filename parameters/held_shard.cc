@@ -114,7 +114,7 @@ void HeldShard::give_up_move(const Error& cause) {
   const int destination = *std::exchange(destination_, std::nullopt);
   try {
     ShardPlaces(store_, options_.servers).want(number(), destination, options_.server);
-  } catch (const PeerLost&) {  // without the store nothing moves any more
+  } catch (const Error&) {  // without the store nothing moves any more
   }
 }
 
@@ -133,12 +133,16 @@ bool HeldShard::arrives() {
   return true;
 }
 
-PsAnswer HeldShard::restore(const PsRequest& request, const std::string& folder) {
+void HeldShard::renew_replica() {
   // The replica must not go on with less, should this server be lost meanwhile.
   if (!destination_ && replicated_.is_replicating() && !generation_.claim(store_, shard().number(), log_)) {
     throw Aborted("another server answers for this shard");
   }
   if (Replication* const replication = replicated_.replication()) replication->begin_anew();
+}
+
+PsAnswer HeldShard::restore(const PsRequest& request, const std::string& folder) {
+  renew_replica();
   restore_snapshot(replicated_.shard(), folder);
   return {.sequence = request.sequence};
 }

@@ -57,6 +57,9 @@ class HeldShard {
   Deadline next_deadline() const;
 
   PsAnswer restore(const PsRequest& request, const std::string& folder);
+  // The shard has changed otherwise than by whole requests: the replica, if there is one, gets all of the state again.
+  // Throws Aborted if another server has taken over the shard.
+  void renew_replica();
 
   // ---- Moves, where there is one copy
 

@@ -68,7 +68,7 @@ class Replication {
   std::uint64_t forwarded() const { return sent_ + evicted_.size(); }
   std::uint64_t replicated() const { return answered_; }
 
-  // Sends the whole state again, which has changed otherwise than by requests.
+  // Sends the whole state again, which has changed otherwise than by whole requests.
   void begin_anew();
 
  private:

@@ -256,7 +256,8 @@ class ParameterServer::State {
     next_store_check_ = now + kStoreInterval;
     try {
       store_.add(ps_keys::starts(options_.server), 0);
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      if (error.code() != StatusCode::peer_lost) return;  // it does not answer, and may yet
       log_.info("ends: the job's store is gone, and no worker is connected");
       stops_ = true;
     }

@@ -33,7 +33,7 @@ void ShardMoves::check(HeldShards& shards, TimePoint now) {
       const int wanted = held.is_primary() ? places_.wanted_server_of(number) : options_.server;
       if (wanted != options_.server) held.move_to(wanted);
     }
-  } catch (const PeerLost& error) {  // without the store the shards stay where they are
+  } catch (const Error& error) {  // without the store the shards stay where they are
     log_.info(std::string("cannot ask where shards are to be: ") + error.what());
   }
 }

@@ -14,7 +14,7 @@ class ShardPlaces {
   // `store` outlives this.
   ShardPlaces(const Store& store, int servers) : store_(store), servers_(servers) {}
 
-  // All throw PeerLost.
+  // All throw PeerLost, or Timeout if the store does not answer.
   int server_of(int shard) const { return read(shard, "at"); }
   int wanted_server_of(int shard) const { return read(shard, "wanted"); }
   // One step for all who read it: from now on the shard is the other server's.

@@ -51,7 +51,7 @@ bool ShardService::answer(ServerConnection& client, const PsRequest& request, st
     if (error.code() == StatusCode::internal) throw;  // it does not speak the protocol
     return client.answer_error(request, error);
   } catch (const std::bad_alloc&) {
-    return client.answer_error(request, Internal("the server is out of memory"));
+    return refuse_without_memory(client, request);
   }
 }
 
@@ -132,6 +132,13 @@ bool ShardService::refuse(ServerConnection& client, const PsRequest& request, co
   client.answer_error(request, error);
   client.hold_until_replicated(replicated, begin);
   return true;
+}
+
+// The request may have been applied in part, and its replica does not have it.
+bool ShardService::refuse_without_memory(ServerConnection& client, const PsRequest& request) {
+  HeldShard* const held = shards_.find(static_cast<int>(request.shard));
+  if (held != nullptr && held->is_primary() && changes_shard(request.op)) held->renew_replica();
+  return client.answer_error(request, Internal("the server is out of memory"));
 }
 
 void ShardService::note(ServerConnection& client, const PsRequest& request) {

@@ -33,6 +33,7 @@ class ShardService {
   bool answer_snapshot(ServerConnection& client, const Shard& shard, const PsRequest& request,
                        std::span<const std::byte> payload);
   bool refuse(ServerConnection& client, const PsRequest& request, const InvalidArgument& error);
+  bool refuse_without_memory(ServerConnection& client, const PsRequest& request);
   bool take_from_primary(ServerConnection& client, const PsRequest& request, std::span<const std::byte> payload);
 
   // Whether this server answers for the shard: it does, or it has the replica and the primary is lost.

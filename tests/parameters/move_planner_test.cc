@@ -1,11 +1,15 @@
 // Which shard moves, of loads in megabytes.
 #include "parameters/move_planner.h"
 
+#include <limits>
 #include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "parameters/held_shard.h"
+#include "parameters/shard_moves.h"
+#include "parameters/shard_places.h"
 #include "tests/support/catch.h"
 
 namespace hvd {
@@ -54,6 +58,29 @@ TEST_CASE("what is hot for a moment moves nothing") {
   for (int i = 0; i < 5; ++i) {
     for (const Shards& window : {hot, hot, cold, other, other, hot, hot, cold}) CHECK_FALSE(planned(planner, window));
   }
+}
+
+TEST_CASE("shards stay where they are when the job's store fails, whatever its error is") {
+  const ServerOptions options{.servers = 2, .parts = 2};
+  const Store store;
+  const JobKey key = JobKey::random();
+  const Log log("test", LogLevel::off);
+  HeldShards shards(options, store, key, log);
+  shards.hold_own(true);
+  HeldShard& own = *shards.find(0);
+
+  SECTION("while servers tell their loads") {
+    store.add("ps/shard/0/load", std::numeric_limits<std::int64_t>::max());  // no more can be added
+    own.replicated().add_load(100);
+    ShardMoves moves(options, store, log);
+    CHECK_NOTHROW(moves.check(shards, Clock::now() + 1h));
+  }
+  SECTION("when a move is given up") {
+    own.move_to(1);
+    store.add("ps/shard/0/wanted", std::numeric_limits<std::int64_t>::max());
+    CHECK_NOTHROW(own.stop_moving());
+  }
+  CHECK(own.is_primary());
 }
 
 }  // namespace
