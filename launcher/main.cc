@@ -80,7 +80,8 @@ CommandLine read_command_line(const std::vector<std::string>& arguments) {
   std::vector<std::string> all = config.options;
   all.insert(all.end(), arguments.begin(), arguments.end());
   line = parse_command_line(all);
-  for (const std::string& key : config.unknown_keys) line.notes.push_back(file + ": " + key + " means nothing");
+  for (const std::string& key : config.unknown_keys)
+    line.notes.push_back(file + ": " + key + " is not a known key, and is ignored");
   return line;
 }
 
@@ -187,7 +188,7 @@ std::vector<ProgramPlan> make_programs(const CommandLine& line, bool runs_here) 
   for (const ProgramLine& program : line.programs) programs.push_back(make_program(program, line, runs_here));
   const ProgramPlan& first = programs.front();
   if (const std::string replaced = replaced_torch_variables(with_exports(first), first.exports); !replaced.empty()) {
-    note(line, "what was set here is replaced by the job's own: " + replaced);
+    note(line, "overrides these variables of your environment: " + replaced);
   }
   return programs;
 }

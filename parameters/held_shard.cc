@@ -76,11 +76,11 @@ Deadline HeldShard::next_deadline() const {
 void HeldShard::go_on_alone(const Error& cause) {
   if (!generation_.claim(store_, shard().number(), log_)) return step_down();
   if (shard().is_over()) return;
-  log_.warning("shard " + std::to_string(number()) + " has no copy any more: " + cause.what());
+  log_.warning("shard " + std::to_string(number()) + " has lost its replica: " + cause.what());
 }
 
 void HeldShard::step_down() {
-  log_.warning("shard " + std::to_string(number()) + " goes on at another server");
+  log_.warning("another server has taken over shard " + std::to_string(number()) + "; this one stops answering for it");
   role_ = Role::none;
   replicated_.set_replication(nullptr);
 }
@@ -150,7 +150,7 @@ PsAnswer HeldShard::restore(const PsRequest& request, const std::string& folder)
 // ---- The replica
 
 void HeldShard::receive(const PsRequest& request, std::span<const std::byte> payload) {
-  if (is_primary()) throw Internal("an earlier copy goes on");
+  if (is_primary()) throw Internal("a superseded replication connection is still sending");
   if (request.op != PsOp::in_step) return replicated_.receive(request, payload);
   if (payload.size() != sizeof generation_.number) throw Internal("a generation of another size");
   std::memcpy(&generation_.number, payload.data(), payload.size());

@@ -171,7 +171,7 @@ void Link::take_answers() {
 
 void Link::take(const PsAnswer& answer, std::span<const std::byte> payload) {
   if (sent_ == 0 || messages_.front().request.sequence != answer.sequence) {
-    throw Internal(name() + " has answered what was not asked");
+    throw Internal(name() + " sent an answer out of order");
   }
   const ShardMessage& message = messages_.front();
   const std::string_view text(reinterpret_cast<const char*>(payload.data()), payload.size());

@@ -79,7 +79,7 @@ class SharedPipe final : public Pipe {
   std::span<const std::byte> input() override {
     const std::uint64_t there = in().written.load(std::memory_order_acquire) - consumed_;
     if (there > kPipeBytes) throw Internal("the positions of a parameter server's pipe were overwritten");
-    if (is_flooded_) throw Internal("bytes on the socket of a parameter server's pipe that are none of a worker's");
+    if (is_flooded_) throw Internal("unexpected bytes on the socket of a parameter server's pipe");
     if (is_closed_ && (is_server_ || there == 0)) throw PeerLost("the connection is closed");
     return {in_memory().at(consumed_), static_cast<std::size_t>(there)};
   }

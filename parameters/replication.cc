@@ -243,7 +243,7 @@ bool ReplicatedShard::refuse(const PsRequest& request, const std::string& why) {
 
 void ReplicatedShard::receive(const PsRequest& request, std::span<const std::byte> payload) {
   if (request.op == PsOp::state) {
-    if (part_.size() + payload.size() > kMaxPart) throw Internal("a part of a state without end");
+    if (part_.size() + payload.size() > kMaxPart) throw Internal("a part of a shard's state exceeds 4 GiB");
     part_.insert(part_.end(), payload.begin(), payload.end());
     if ((request.flags & kGoesOn) == 0) shard_.read_state(std::exchange(part_, {}));
   } else {

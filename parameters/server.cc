@@ -59,8 +59,7 @@ void tell_stall(ServerConnection& client, HeldShards& shards, const Log& log) {
   const HeldShard* const held = shards.find(client.shard);
   const int slowest = held == nullptr ? kNoNumber : held->shard().workers().slowest();
   if (slowest == kNoNumber) return;
-  log.warning("stalled: worker " + std::to_string(slowest) + " keeps worker " + std::to_string(client.worker) +
-              " waiting, which is ahead by as many clocks as its table allows");
+  log.warning(who + "worker " + std::to_string(slowest) + ", which is behind by the table's bound");
 }
 
 }  // namespace

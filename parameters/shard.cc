@@ -95,7 +95,7 @@ PsAnswer Shard::hello(const PsRequest& request, std::span<const std::byte> paylo
   std::memcpy(&greeting, payload.data(), sizeof greeting);
   if (greeting.protocol != PsHello::kProtocol) {
     throw InvalidArgument("worker " + std::to_string(request.worker) +
-                          " has another version of hvd than its parameter servers");
+                          " uses another hvd version than the parameter servers: install the same on all hosts");
   }
   const auto [worker, is_known] = workers_.greet(request, greeting, tables_.settled);
   if (!is_known) {

@@ -157,7 +157,7 @@ bool ShardService::take_from_primary(ServerConnection& client, const PsRequest& 
     begin_replica(client, request);
   } else {
     HeldShard* const held = shards_.find(client.shard);
-    if (held == nullptr) throw Internal("an earlier copy goes on");
+    if (held == nullptr) throw Internal("a superseded replication connection is still sending");
     held->receive(request, payload);
   }
   return client.answer(request);

@@ -38,8 +38,13 @@ ShardWorkers::Worker& ShardWorkers::of(const PsRequest& request) {
 ShardWorkers::Arrival ShardWorkers::greet(const PsRequest& request, const PsHello& greeting, std::uint32_t settled) {
   const bool is_elastic = greeting.workers == 0;
   const std::uint32_t workers = is_elastic ? kMaxWorkers : greeting.workers;
-  if (workers > kMaxWorkers || request.worker >= workers || request.incarnation == 0) {
-    throw InvalidArgument("worker " + std::to_string(request.worker) + " of " + std::to_string(greeting.workers));
+  if (request.incarnation == 0) {
+    throw InvalidArgument("worker " + std::to_string(request.worker) + " of " + std::to_string(workers) +
+                          " has no incarnation");
+  }
+  if (workers > kMaxWorkers || request.worker >= workers) {
+    throw InvalidArgument("there is no worker " + std::to_string(request.worker) + ": the job has " +
+                          std::to_string(workers) + " workers");
   }
   const Worker known = request.worker < all_.size() ? all_[request.worker] : Worker{};
   if (request.incarnation < known.incarnation) throw_replaced(request);

@@ -106,7 +106,8 @@ class SnapshotFile {
     std::error_code ignored;
     size_ = std::filesystem::file_size(path, ignored);
     std::array<char, 8> magic{};
-    if (!file_.read(magic.data(), magic.size()) || magic != kMagic) throw malformed("is none of this version of hvd");
+    if (!file_.read(magic.data(), magic.size()) || magic != kMagic)
+      throw malformed("was not written by this version of hvd");
   }
 
   InvalidArgument malformed(const std::string& why) const {

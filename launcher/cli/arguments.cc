@@ -80,7 +80,7 @@ std::optional<std::string> nearest_name(std::string_view typed, const std::vecto
 
 void ArgumentReader::refuse(const CLI::App& app, const std::string& argument) const {
   if (first_app_.get_option_no_throw(name_of(with_two_dashes(first_app_, argument))) != nullptr) {
-    throw InvalidArgument(argument + " is for the whole job: it stands before the first program");
+    throw InvalidArgument(argument + " is for the whole job: put it before the first program");
   }
   std::vector<std::string> names;
   for (const CLI::Option* option : app.get_options()) {

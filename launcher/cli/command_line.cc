@@ -179,7 +179,8 @@ void parse_cooldown(const CLI::App& app, MembershipOptions& elastic) {
 void parse_cluster(const CLI::App& app, CommandLine& line) {
   const std::string name = typed(app, "--cluster");
   if (name.empty() && line.pod_selector.empty()) return;
-  if (name != "kubernetes") throw InvalidArgument("--cluster " + name + ": kubernetes, with --pod-selector");
+  if (name.empty()) throw InvalidArgument("--pod-selector needs --cluster kubernetes");
+  if (name != "kubernetes") throw InvalidArgument("--cluster " + name + ": only kubernetes is supported");
   if (line.pod_selector.empty()) throw InvalidArgument("--cluster kubernetes: which pods? --pod-selector LABELS");
   if (!line.start.agent_port) {
     throw InvalidArgument("--cluster kubernetes: at which port do the pods' agents listen? --agent-port PORT");
@@ -329,7 +330,7 @@ void check(const ProgramLine& program, bool is_one_of_several) {
     throw InvalidArgument("-H and --hostfile say the same thing: give one of them");
   }
   if (program.command.empty()) {
-    throw InvalidArgument(is_one_of_several ? "which program? There is none before or behind a colon"
+    throw InvalidArgument(is_one_of_several ? "a program is missing before or after a ':'"
                                             : "which program? For instance: hvdrun -np 4 python train.py");
   }
 }

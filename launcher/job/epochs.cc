@@ -263,7 +263,7 @@ void EarlyEnd::set_time_limit(std::optional<TimePoint> limit, bool has_changed) 
   if (!limit) return job_.output.say("the allocation's end was changed: it has none any more");
   const auto left = std::to_string(std::lround(seconds(*limit - Clock::now())));
   job_.output.say((has_changed ? "the allocation's end was changed: the job ends in "
-                               : "the allocation ends: so the job does in ") +
+                               : "the allocation's time limit ends the job in ") +
                   left + " s, if it is not finished");
 }
 

@@ -87,7 +87,7 @@ void SameTracebacks::show(const Told& told, std::string& shown) {
   std::vector<int> ranks = told.ranks;
   std::sort(ranks.begin(), ranks.end());
   ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  if (ranks.size() > 1) shown += "hvdrun: the same of " + list_ranks(ranks) + ":\n";
+  if (ranks.size() > 1) shown += "hvdrun: identical traceback from " + list_ranks(ranks) + ":\n";
   shown += told.text;
 }
 

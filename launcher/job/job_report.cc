@@ -48,13 +48,14 @@ void JobReport::write() const {
   } else if (reason == JobEnd::Reason::timed_out) {
     job_.output.append(timeout_report(end.ends()));
   } else if (reason == JobEnd::Reason::ended_early) {
-    job_.output.say("the job has ended early, as it was told: exit code " + std::to_string(kEndedEarlyCode));
+    job_.output.say("the job has ended early, as requested; exit code " + std::to_string(kEndedEarlyCode) +
+                    ": start it again to continue");
   } else if (reason == JobEnd::Reason::interrupted) {
     job_.output.append(interruption_report(end.interrupting_signal(), end.ends()));
   }
   const bool blames_the_job = end.first_failed() || !end.lost_hosts().empty() ||
                               reason == JobEnd::Reason::server_failed || reason == JobEnd::Reason::timed_out;
-  if (blames_the_job && stragglers_ && !stragglers_->empty()) job_.output.say("at that moment: " + *stragglers_);
+  if (blames_the_job && stragglers_ && !stragglers_->empty()) job_.output.say("when it failed: " + *stragglers_);
   for (const auto& host : job_.processes.hosts()) {
     for (pid_t pid : host->list_left()) job_.output.say("process " + std::to_string(pid) + " could not be killed");
   }

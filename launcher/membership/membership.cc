@@ -38,8 +38,8 @@ void give_up_waiting(ElasticJob& job, TimePoint now) {
   for (const int process : job.roster.expel(is_late)) job.actions.emplace_back(ExpelProcess{process});
   if (job.can_begin()) return job.begin(now);
   const auto waited = static_cast<long>(seconds(job.options.elastic_timeout));
-  job.end(std::to_string(job.candidates().size()) + " processes have come within " + std::to_string(waited) +
-          " s (--elastic-timeout), of at least " + std::to_string(job.options.min_np));
+  job.end("only " + std::to_string(job.candidates().size()) + " of at least " + std::to_string(job.options.min_np) +
+          " processes joined within " + std::to_string(waited) + " s (--elastic-timeout, --min-np)");
 }
 
 // Whether all processes that were started before the first failure have failed, and no later one waits.
@@ -189,7 +189,9 @@ void Membership::process_ended(int process, ProcessEnd how, const std::string& c
   job_.roster.erase(process);
   if (how == ProcessEnd::failed || how == ProcessEnd::failed_for_good) {
     job_.last_failure = cause;
-    if (how == ProcessEnd::failed_for_good && job_.is_first()) return job_.end("no restart mends what has failed");
+    if (how == ProcessEnd::failed_for_good && job_.is_first()) {
+      return job_.end("a process exited with code 78 (EX_CONFIG), so it is not restarted");
+    }
     if (ended.place != Place::failing) job_.note_failure(ended, cause, now);
   } else if (goes_on && (ended.place == Place::member || (job_.is_first() && ended.place != Place::failing))) {
     job_.finishing = true;

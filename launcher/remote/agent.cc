@@ -367,7 +367,7 @@ class Agent {
 
   void on_time() {
     const TimePoint now = Clock::now();
-    if (parent_ != nullptr && lease_.has_expired(now)) on_parent_lost("nothing was heard of it");
+    if (parent_ != nullptr && lease_.has_expired(now)) on_parent_lost("no heartbeat");
     if (lease_.beat_is_due(now)) {
       keeper_.renew_lease();
       send(message_with([&](auto& message) { message.mutable_beat(); }));

@@ -125,6 +125,7 @@ bool initialize_grpc() {
 void start_grpc() { [[maybe_unused]] static const bool started = initialize_grpc(); }
 
 constexpr Duration kTry = 1s;
+constexpr const char* kClosedByParent = "the parent closed the connection";
 constexpr int kHandshakeTimeoutMs = 5000;  // a silent, unauthenticated peer holds a descriptor for so long
 
 constexpr auto kLongestShutdown = std::chrono::seconds(1);
@@ -147,7 +148,9 @@ class ServerStream : public RpcStream<ServerReactor, proto::ToAgent, proto::From
  private:
   void cancel() override { context_->TryCancel(); }
   void conclude() override { Finish(grpc::Status::OK); }
-  void OnDone() override { end(context_->IsCancelled() ? "the connection broke off" : "it has ended the connection"); }
+  void OnDone() override {
+    end(context_->IsCancelled() ? "the connection broke off" : "its agent closed the connection");
+  }
 
   grpc::CallbackServerContext* const context_;  // until OnDone()
   const std::string peer_;
@@ -201,8 +204,8 @@ class ClientStream : public RpcStream<ClientReactor, proto::FromAgent, proto::To
     if (ok) answer(grpc::Status::OK);
   }
   void OnDone(const grpc::Status& status) override {
-    answer(status.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "it has ended the connection") : status);
-    end(status.ok() ? "it has ended the connection" : status.error_message());
+    answer(status.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, kClosedByParent) : status);
+    end(status.ok() ? kClosedByParent : status.error_message());
   }
 
   // Only the first answer counts.

@@ -130,7 +130,8 @@ constexpr std::size_t kMaxDigits = 6;
 constexpr std::size_t kMaxBytes = 256 * 1024;
 
 [[noreturn]] void throw_foreign() {
-  throw InvalidArgument("hvdrun starts `hvdrun agent` itself, on each host of a job; it is of no use otherwise");
+  throw InvalidArgument(
+      "`hvdrun agent` is started by hvdrun; to let it wait for hvdrun, use: hvdrun agent --listen PORT");
 }
 
 char read_byte(int fd, Deadline deadline) {
@@ -155,7 +156,11 @@ std::size_t read_length(int fd, Deadline deadline) {
   }
   std::size_t length = 0;
   std::from_chars(digits.data(), digits.data() + digits.size(), length);
-  if (length == 0 || length > kMaxBytes) throw_foreign();
+  if (length == 0) throw_foreign();
+  if (length > kMaxBytes) {
+    throw InvalidArgument("hvdrun tells this agent " + std::to_string(length) + " bytes, and may tell " +
+                          std::to_string(kMaxBytes) + ": too many hosts for one start command");
+  }
   return length;
 }
 
@@ -383,11 +388,6 @@ std::string encode_bootstrap(const proto::Bootstrap& bootstrap) {
   return std::to_string(bytes.size()) + "\n" + bytes;
 }
 
-proto::Bootstrap read_bootstrap(int fd, Deadline deadline) {
-  if (isatty(fd) == 1) throw_foreign();
-  std::string bytes(read_length(fd, deadline), '\0');
-  for (char& byte : bytes) byte = read_byte(fd, deadline);
-  proto::Bootstrap bootstrap;
 std::uint32_t node_of(const proto::Bootstrap& bootstrap, const char* node) {
   if (bootstrap.nodes_size() == 0) return bootstrap.host();
   const std::string name = node != nullptr ? node : "";
@@ -397,6 +397,11 @@ std::uint32_t node_of(const proto::Bootstrap& bootstrap, const char* node) {
   throw Internal("srun has started an agent on node '" + name + "' (SLURMD_NODENAME), which is none of the job's");
 }
 
+proto::Bootstrap read_bootstrap(int fd, Deadline deadline) {
+  if (isatty(fd) == 1) throw_foreign();
+  std::string bytes(read_length(fd, deadline), '\0');
+  for (char& byte : bytes) byte = read_byte(fd, deadline);
+  proto::Bootstrap bootstrap;
   if (!bootstrap.ParseFromString(bytes)) throw_foreign();
   return bootstrap;
 }

@@ -253,8 +253,8 @@ void Subtree::on_time() {
       entry->link->send(beat);
     }
     if (entry->lease.has_expired(now)) {
-      silent.emplace_back(entry.get(), "nothing was heard of it for " + as_seconds(options_.agents.lease) + " (" +
-                                           entry->link->peer() + "; --lease is how long that may take)");
+      silent.emplace_back(entry.get(), "no heartbeat for " + as_seconds(options_.agents.lease) + " (agent at " +
+                                           entry->link->peer() + "; see --lease)");
     }
   }
   for (const auto& [entry, cause] : silent) on_lost(*entry, cause);
@@ -264,9 +264,9 @@ void Subtree::on_time() {
   }
   for (const int host : late) {
     const Waiting& entry = waiting_.at(host);
-    never_came(host, "no agent has come from there within " + as_seconds(options_.agents.start_timeout) +
-                         " (--start-timeout); it was to be started by `" + entry.child.start_command + "`" +
-                         (entry.last_words.empty() ? "" : ", which said: " + entry.last_words));
+    never_came(host, "no agent connected within " + as_seconds(options_.agents.start_timeout) +
+                         " (--start-timeout). Start command: `" + entry.child.start_command + "`" +
+                         (entry.last_words.empty() ? "" : "; its last output: " + entry.last_words));
   }
   set_timer();
 }

@@ -16,19 +16,19 @@ std::string how_it_ended(const RankEnd& end) {
   if (!status.by_signal) return "exit code " + std::to_string(status.value);
   std::string text = "killed by " + signal_name(status.value);
   if (status.core_dumped) text += " (core dumped)";
-  if (status.value == SIGKILL) text += " (by somebody, or by the kernel for want of memory)";
+  if (status.value == SIGKILL) text += " (by another process, or by the kernel's out-of-memory killer)";
   if (status.value == SIGXFSZ) text += " (a file has grown to the limit of ulimit -f)";
   return text;
 }
 
 std::string what_became_of(const std::optional<RankEnd>& end) {
   if (!end) return "could not be killed";
-  if (end->lost) return "out of reach";
+  if (end->lost) return "unreachable";
   const ExitStatus& status = end->status;
-  if (status.ok()) return end->ended_without_shutdown() ? "ended without shutdown" : "ended well";
+  if (status.ok()) return end->ended_without_shutdown() ? "ended without shutdown" : "exited normally";
   if (!status.by_signal) return "exited with code " + std::to_string(status.value);
   const std::string name = signal_name(status.value);
-  return status.value == end->signal_sent ? "had to be ended with " + name : "killed by " + name;
+  return status.value == end->signal_sent ? "terminated by hvdrun (" + name + ")" : "killed by " + name;
 }
 
 // One clause for each way in which ranks ended, in the order of its lowest rank.

@@ -103,9 +103,9 @@ std::string status_table(const std::vector<StatusOfRank>& processes);
 
 // "rank 3 (host h2) has not submitted allreduce 'layer3.weight' (operation 118 of set 0), for which ranks 0-2 have
 // waited 12.4 s; it is at train.py:48 in load_batch". Empty if no rank has waited for `stall_time` (in init: for
-// 0.5 s), or all ranks do the same. Of parameter servers: "rank 3 (host h2) keeps ranks 0-2 waiting since 12.4 s at
-// server 1 (host h1), because its clock is behind; it is at train.py:48 in load_batch", "server 1 (host h2) is stopped,
-// as by SIGSTOP or Ctrl-Z; rank 0 has waited 12.4 s for it".
+// 0.5 s), or all ranks do the same. Of parameter servers: "rank 3 (host h2) has kept ranks 0-2 waiting for
+// 12.4 s at server 1 (host h1), because its clock is behind; it is at train.py:48 in load_batch", "server 1 (host h2)
+// is stopped, as by SIGSTOP or Ctrl-Z; rank 0 has waited 12.4 s for it".
 std::string find_stragglers(const std::vector<StatusOfRank>& processes, Duration stall_time);
 
 // The part of that sentence that stays while the stall lasts: without the time waited and the place in the script.

@@ -199,7 +199,7 @@ std::string not_performing_text(const Wait& wait) {
   if (active.empty() || late.empty()) return "";
   return culprits_text(late) + " " + has(late) + " submitted " + operation_text(*wait.operation) + " " +
          number_text(*wait.operation) + " but " + does(late) + " not perform it, as " + numbers_text(active) + " " +
-         does(active) + " since " + age_text(wait.operation->age) + place_text(late);
+         has(active) + " done for " + age_text(wait.operation->age) + place_text(late);
 }
 
 // ---- Parameter servers
@@ -243,7 +243,7 @@ std::string kept_waiting_text(const std::vector<StatusOfRank>& processes, Durati
   const Ranks waiting = only(with_status(processes, [](const RankStatus& status) { return status.awaited != kNobody; }),
                              [&](const StatusOfRank* process) { return process != slowest; });
   const std::string whom = waiting.empty() ? "workers" : numbers_text(waiting);
-  return stopped + culprits_text(late) + " keeps " + whom + " waiting since " + age_text(at->status->waited) + " at " +
+  return stopped + culprits_text(late) + " has kept " + whom + " waiting for " + age_text(at->status->waited) + " at " +
          server_text(*at) + ", because its clock is behind" + place_text(late);
 }
 
@@ -276,8 +276,8 @@ std::string silent_server_text(const std::vector<StatusOfRank>& processes, Durat
 
 std::string state_text(const OperationStatus& operation) {
   switch (operation.state) {
-    case State::waits: return "waiting since " + age_text(operation.age);
-    case State::performs: return "under way since " + age_text(operation.age);
+    case State::waits: return "waiting for " + age_text(operation.age);
+    case State::performs: return "running for " + age_text(operation.age);
     case State::given_up: return "given up after " + age_text(operation.age);
   }
   return "";
@@ -314,7 +314,7 @@ std::string own_text(const RankStatus& status) {
   if (status.pid == 0 && !status.frame && status.stack.empty()) return "has not called hvd.init()\n";
   std::string text = status.pid == 0 ? "has not called hvd.init()" : "pid " + std::to_string(status.pid);
   if (status.stopped) text += ", stopped";
-  if (status.initializing) text += ", in hvd.init() since " + age_text(*status.initializing);
+  if (status.initializing) text += ", in hvd.init() for " + age_text(*status.initializing);
   if (status.frame) text += ", at " + printable(to_string(*status.frame));
   if (status.shards.empty() || status.counters.operations > 0) {
     text += ", " + std::to_string(status.counters.operations) + " operations so far";
@@ -328,7 +328,7 @@ std::string own_text(const RankStatus& status) {
   }
   if (status.more_open > 0) text += "  and " + std::to_string(status.more_open) + " more\n";
   if (status.awaited != kNobody) {
-    text += "  waits for server " + std::to_string(status.awaited) + " since " + age_text(status.waited) + "\n";
+    text += "  has waited for server " + std::to_string(status.awaited) + " for " + age_text(status.waited) + "\n";
   }
   for (const ShardFacts& shard : status.shards) text += shard_text(shard);
   if (!status.stall.empty()) text += "  " + printable(status.stall) + "\n";
@@ -361,7 +361,7 @@ std::string find_stragglers(const std::vector<StatusOfRank>& processes, Duration
 std::string stable_part_of(const std::string& sentence) {
   const std::size_t place = sentence.rfind(" is at ");  // place_text()
   std::string stable_part = place == std::string::npos ? sentence : sentence.substr(0, sentence.rfind("; ", place));
-  for (const std::string before : {"waited ", "since "}) {
+  for (const std::string before : {"waited ", "waiting for ", "done for "}) {
     for (std::size_t at = stable_part.find(before); at != std::string::npos;
          at = stable_part.find(before, at + before.size())) {
       const std::size_t age = at + before.size();

@@ -168,7 +168,9 @@ def test_too_few_are_left():
         *("-np", 2, "--min-np", 2, "--cooldown-range", "60,60", "--elastic-timeout", 10), deeds=["1@5=exit"]
     )
     assert code == 7 and not done(output), errors
-    assert "the job has failed: 1 processes have come within 10 s (--elastic-timeout), of at least 2" in errors, errors
+    assert (
+        "the job has failed: only 1 of at least 2 processes joined within 10 s (--elastic-timeout, --min-np)" in errors
+    ), errors
     assert "rank 1 called sys.exit(7)" in errors and "hvdrun: process 1 failed: exit code 7" in errors, errors
 
 

@@ -73,7 +73,7 @@ def said(report, words):
 
 def check_errors(report, ranks, within, named=("rank 2", "rank 3")):
     """These ranks have failed, and their errors name one of those. On a busy machine some may not have had the time."""
-    had_to_be_ended = any("had to be ended with SIGTERM" in line for _, line in report["said"])
+    had_to_be_ended = any("terminated by hvdrun (SIGTERM)" in line for _, line in report["said"])
     assert set(report["failed"]) >= set(ranks) or (had_to_be_ended and not EXACT), report["said"]
     for rank in set(ranks) & set(report["failed"]):
         when, text = report["failed"][rank]
@@ -156,7 +156,7 @@ def test_an_agent_stopped_before_it_has_come(play, lab, time):
 def test_an_agent_stopped_before_it_has_anything_to_do(play, lab, time):
     report = play("stop", "agent", COME, *SMALL, options=late(lab))
     assert report["exit"] == 1
-    assert said(report, "host h2: nothing was heard of it for 1.5 s") < at_most(LEASE + 1)
+    assert said(report, "host h2: no heartbeat for 1.5 s") < at_most(LEASE + 1)
     assert report["clean"] < at_most(LEASE + 4)
 
 
@@ -198,7 +198,7 @@ def test_a_stopped_driver(play, time, awaited, options):
 def test_a_host_that_is_cut_off(play, time, awaited, options):
     report = play("cut", "h2", awaited, *options, grace=at_most(1))
     assert report["exit"] == 1
-    assert said(report, "host h2 (ranks 2, 3) is lost: nothing was heard of it for 1.5 s") < at_most(LEASE + 4)
+    assert said(report, "host h2 (ranks 2, 3) is lost: no heartbeat for 1.5 s") < at_most(LEASE + 4)
     if awaited != "left":
         check_errors(report, {0, 1}, within=LEASE + 1.5)
         check_errors(report, {2, 3}, within=LEASE + 1.5, named=H1)
@@ -229,7 +229,7 @@ def test_two_hosts_that_hear_nothing_of_each_other(play, time, awaited, options)
 def test_a_host_that_only_hvdrun_hears_nothing_of(play, time, awaited, options):
     report = play("part", "bridge h2", awaited, *options)
     assert report["exit"] == 1
-    assert said(report, "host h2 (ranks 2, 3) is lost: nothing was heard of it for 1.5 s") < at_most(LEASE + 1.5)
+    assert said(report, "host h2 (ranks 2, 3) is lost: no heartbeat for 1.5 s") < at_most(LEASE + 1.5)
     assert report["clean"] < at_most(LEASE + 4)
 
 

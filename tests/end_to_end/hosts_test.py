@@ -376,7 +376,7 @@ def test_a_command_that_is_not_there(hvdrun, hosts):
 def test_a_host_from_which_nobody_comes(hvdrun, hosts):
     done = hosts.run(hvdrun, "--rsh", "sleep 30; :", "--start-timeout", "0.5", "-np", 1, "-H", "h1", "true")
     assert done.returncode == 1
-    assert "host h1: no agent has come from there within 0.5 s (--start-timeout)" in done.stderr
+    assert "host h1: no agent connected within 0.5 s (--start-timeout)" in done.stderr
 
 
 def test_a_host_that_comes_late(hvdrun, hosts, tmp_path):

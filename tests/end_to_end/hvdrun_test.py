@@ -103,7 +103,7 @@ def test_every_rank_has_torchruns_variables_whatever_was_set(run):
     port = first.split()[-1]
     assert (first, second) == (f"0 2 0 2 0 127.0.0.1 {port}", f"1 2 1 2 0 127.0.0.1 {port}")
     assert int(port) > 1023
-    assert done.stderr == "hvdrun: what was set here is replaced by the job's own: RANK=7 MASTER_PORT=1\n"
+    assert done.stderr == "hvdrun: overrides these variables of your environment: RANK=7 MASTER_PORT=1\n"
     chosen = run("-np", 1, "-x", "MASTER_PORT", "sh", "-c", "echo $MASTER_PORT", env=environment)
     assert chosen.stdout == "1\n"
 
@@ -305,7 +305,7 @@ def test_a_traceback_of_several_ranks_is_shown_once(run):
     assert done.returncode == 0
     # More than once, if a busy machine lets a rank come a second after another.
     numbers = {"ranks 0-2": 3, "ranks 0, 1": 2, "ranks 1, 2": 2, "ranks 0, 2": 2}
-    headers = re.findall(r"^hvdrun: the same of (ranks .*):$", done.stderr, re.MULTILINE)
+    headers = re.findall(r"^hvdrun: identical traceback from (ranks .*):$", done.stderr, re.MULTILINE)
     assert sum(numbers[header] - 1 for header in headers) + done.stderr.count(text) == 3, done.stderr
     tagged = run("-np", 3, "--tag-output", "sh", "-c", f"printf '{text}' >&2").stderr
     assert tagged.count("ValueError: bad\n") == 3, tagged
@@ -449,7 +449,7 @@ def test_the_first_failure_decides_and_is_reported_last(run):
     report = done.stderr.splitlines()[30:]
     assert re.fullmatch(r"hvdrun: rank 1 failed first: exit code 7 \(pid \d+, after \d+\.\d s\)", report[0])
     assert report[2:-1] == [f"    line {i}" for i in range(11, 31)]
-    assert report[-1] == "hvdrun: the others: ranks 0, 2 had to be ended with SIGTERM"
+    assert report[-1] == "hvdrun: the others: ranks 0, 2 terminated by hvdrun (SIGTERM)"
 
 
 def test_a_rank_killed_by_a_signal(run):
@@ -513,13 +513,13 @@ def test_a_rank_that_ignores_sigterm_is_killed(run):
     done = run("-np", 2, "--grace", 0.2, "sh", "-c", command)
     assert 2 < time.monotonic() - begin < at_most(4)
     assert done.returncode == 5
-    assert "rank 1 had to be ended with SIGKILL" in done.stderr
+    assert "rank 1 terminated by hvdrun (SIGKILL)" in done.stderr
 
 
 def test_a_stopped_rank_is_ended_too(run):
     done = run("-np", 2, "--grace", 0.2, "sh", "-c", "[ $HVD_RANK = 0 ] && exit 5; kill -STOP $$; sleep 60")
     assert done.returncode == 5
-    assert "rank 1 had to be ended with SIGTERM" in done.stderr
+    assert "rank 1 terminated by hvdrun (SIGTERM)" in done.stderr
 
 
 def test_grandchildren_and_daemons_are_ended(run, tmp_path):
@@ -685,7 +685,7 @@ def test_a_server_may_leave_and_a_rank_that_fails_ends_the_others(run, tmp_path)
     assert done.returncode == 3
     assert done.stdout.count("told to end") == 1
     assert done.stderr.startswith("hvdrun: rank 1 failed first: exit code 3"), done.stderr
-    assert done.stderr.endswith("hvdrun: the others: rank 0 ended well\n"), done.stderr
+    assert done.stderr.endswith("hvdrun: the others: rank 0 exited normally\n"), done.stderr
 
 
 def test_a_server_that_fails_again_and_again_has_failed_first(run):
@@ -695,7 +695,7 @@ def test_a_server_that_fails_again_and_again_has_failed_first(run):
     assert done.stderr.count("ended with exit code 5; it is started again") == 10
     report = done.stderr.splitlines()[-4:]
     assert report[0].startswith("hvdrun: server 0 failed first: exit code 5 (pid ")
-    assert report[2:] == ["    broken 10", "hvdrun: the others: ranks 0, 1 had to be ended with SIGTERM"]
+    assert report[2:] == ["    broken 10", "hvdrun: the others: ranks 0, 1 terminated by hvdrun (SIGTERM)"]
 
 
 # --- signals ---
@@ -761,7 +761,7 @@ def test_two_interrupts_kill_at_once(start):
     _, errors = process.communicate(timeout=TIMEOUT)
     assert time.monotonic() - begin < at_most(1)
     assert process.returncode == 130
-    assert "ranks 0, 1 had to be ended with SIGKILL" in errors
+    assert "ranks 0, 1 terminated by hvdrun (SIGKILL)" in errors
 
 
 def test_ranks_stop_and_go_on_with_hvdrun(start):
@@ -906,7 +906,7 @@ def test_ctrl_c_ends_a_python_program(terminal):
     assert session.wait() == 130
     # One, if they came at the same moment and are the same.
     told = session.text.count("KeyboardInterrupt")
-    assert told == (1 if "hvdrun: the same of ranks 0, 1:" in session.text else 2), session.text
+    assert told == (1 if "hvdrun: identical traceback from ranks 0, 1:" in session.text else 2), session.text
     assert "hvdrun: ended by SIGINT" in session.text
 
 
@@ -1024,7 +1024,7 @@ def test_a_job_that_takes_too_long_is_ended(run):
     begun = time.monotonic()
     done = run("-np", 2, "-timeout", 0.5, "sleep", 600)
     assert done.returncode == 124
-    assert "the job has reached its --timeout; ranks 0, 1 had to be ended with SIGTERM" in done.stderr
+    assert "the job has reached its --timeout; ranks 0, 1 terminated by hvdrun (SIGTERM)" in done.stderr
     assert time.monotonic() - begun < at_most(10)
     assert run("-np", 1, "-timeout", 60, "true").returncode == 0
 

@@ -79,7 +79,7 @@ def test_settings_come_from_options_before_the_file_before_the_environment(tmp_p
     surroundings = {**os.environ, "HVD_FUSION_THRESHOLD": "1", "HVD_AUTOTUNE": "0"}
     done = run("--config-file", config, "--cycle-time-ms", 4, "-np", 1, *show, env=surroundings)
     assert lines(done) == ["2097152 4 1"]
-    assert done.stderr == f"hvdrun: {config}: autotune.pace means nothing\n"
+    assert done.stderr == f"hvdrun: {config}: autotune.pace is not a known key, and is ignored\n"
     missing = run("--config-file", tmp_path / "none.yaml", "true")
     assert missing.returncode == 2 and "none.yaml: cannot be read" in missing.stderr
 

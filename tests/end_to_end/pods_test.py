@@ -95,9 +95,9 @@ def test_an_elastic_job_watches_and_asks_for_pods(api, agents):
 
 def test_errors_of_the_cluster_options(api, agents):
     for options, told in [
-        (["--cluster", "mesos", "--pod-selector", "a=b"], "--cluster mesos: kubernetes"),
+        (["--cluster", "mesos", "--pod-selector", "a=b"], "--cluster mesos: only kubernetes is supported"),
         (["--cluster", "kubernetes"], "which pods? --pod-selector"),
-        (["--pod-selector", "a=b"], "kubernetes, with --pod-selector"),
+        (["--pod-selector", "a=b"], "--pod-selector needs --cluster kubernetes"),
         (["--cluster", "kubernetes", "--pod-selector", "a=b"], "--agent-port PORT"),
         (
             ["--cluster", "kubernetes", "--pod-selector", "a=b", "--agent-port", "1", "--host-discovery-script", "x"],

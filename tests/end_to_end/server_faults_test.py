@@ -115,7 +115,7 @@ def test_a_host_that_is_cut_off_with_its_server_ends_the_job(start, standing, ti
     job.await_text("worker 1 step 20 ")
     standing.cut("h2")
     assert job.await_end() == 1
-    assert "hvdrun: host h2 (rank 1, server 1) is lost: nothing was heard of it for 1.5 s" in job.text, job.text
+    assert "hvdrun: host h2 (rank 1, server 1) is lost: no heartbeat for 1.5 s" in job.text, job.text
 
 
 @each
@@ -124,8 +124,8 @@ def test_a_stopped_worker_for_which_others_wait_is_named(start, standing, time):
     job.await_text("worker 0 step 20 ")
     strike(standing, signal.SIGSTOP, "HVD_RANK", 1)
     stopped = r"rank 1 \(host h2\) is stopped, as by SIGSTOP or Ctrl-Z"
-    job.await_text(rf"the job is stalled: {stopped}; rank 1 \(host h2\) keeps rank 0 waiting")
-    job.await_text(r"stalled: worker 1 keeps worker 0 waiting")
+    job.await_text(rf"the job is stalled: {stopped}; rank 1 \(host h2\) has kept rank 0 waiting")
+    job.await_text(r"stalled: worker 0 waits for worker 1")
     strike(standing, signal.SIGCONT, "HVD_RANK", 1)
     job.await_text(r"worker 0 step \d+ ", len(job.text))
     assert "failed" not in job.text, job.text
@@ -148,7 +148,7 @@ def test_the_only_worker_is_cut_off_and_no_server_is_left(start, standing, time)
     job.await_text("worker 0 step 20 ")
     standing.cut("h1")
     assert job.await_end() == 1
-    assert "hvdrun: host h1 (rank 0, server 0) is lost: nothing was heard of it for 1.5 s" in job.text, job.text
+    assert "hvdrun: host h1 (rank 0, server 0) is lost: no heartbeat for 1.5 s" in job.text, job.text
 
 
 def test_a_server_that_nobody_has_started_ends_when_its_only_worker_is_cut_off(standing):
@@ -182,7 +182,7 @@ def test_an_elastic_job_goes_on_without_a_host_and_starts_its_server_on_another(
     job = start("--verbose", *options)
     job.await_text(r"worker 0 step \d+ copies \[2, 2\]")
     standing.cut("h2")
-    lost_at = job.await_text(r"hvdrun: server 1 is lost with host h2: nothing was heard of it for 1.5 s")
+    lost_at = job.await_text(r"hvdrun: server 1 is lost with host h2: no heartbeat for 1.5 s")
     job.await_text(r"hvdrun: server 1 on h[13] is process \d+\n", lost_at)
     job.await_text(r"(?s)worker (\d) step \d+ copies \[2, 2\].*worker (?!\1)\d step \d+ copies \[2, 2\]", lost_at)
     assert "failed:" not in job.text, job.text

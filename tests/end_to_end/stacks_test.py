@@ -173,20 +173,20 @@ def test_a_rank_that_does_not_come_again_is_told(start):
 def test_a_failure_is_told_with_what_the_others_waited_for(start):
     _, errors = start(SCRIPT, "exit").communicate(timeout=TIMEOUT)
     assert "hvdrun: rank 1 failed first: exit code 3" in errors
-    assert re.search(f"\nhvdrun: the others: .*\nhvdrun: at that moment: {BEHIND}\n", errors), errors
+    assert re.search(f"\nhvdrun: the others: .*\nhvdrun: when it failed: {BEHIND}\n", errors), errors
 
 
 def test_a_job_that_takes_too_long_is_told_with_the_line_of_the_script(start):
     process = start(SCRIPT, 600, options=("-np", 2, "--timeout", 25))
     _, errors = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 124
-    assert re.search(f"hvdrun: at that moment: {BEHIND}{PLACE}\n", errors), errors
+    assert re.search(f"hvdrun: when it failed: {BEHIND}{PLACE}\n", errors), errors
 
 
 def test_where_nobody_is_behind_nothing_is_said_of_it(hvdrun):
     done = subprocess.run([hvdrun, "-np", "2", "sh", "-c", "exit $HVD_RANK"], capture_output=True, text=True)
     assert done.returncode == 1
-    assert "at that moment" not in done.stderr
+    assert "when it failed" not in done.stderr
 
 
 def test_stacks_of_a_running_job(start):

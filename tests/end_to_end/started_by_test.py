@@ -302,7 +302,7 @@ def test_a_batch_script_saves_and_requeues_an_elastic_job(srun, tmp_path):
     finally:
         slurm("scancel", "--full", job)
     text = output()
-    limit = int(re.search(r"the allocation ends: so the job does in (\d+) s", text)[1])
+    limit = int(re.search(r"the allocation's time limit ends the job in (\d+) s", text)[1])
     assert 400 < limit <= 540, text  # as squeue says, a minute less than ten
     assert "received SIGUSR1: the job ends at its next commit\n" in text and "it is over: 75\n" in text, text
     last = max(int(step) for step in re.findall(r" step (\d+) ", text))

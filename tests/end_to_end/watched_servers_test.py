@@ -106,7 +106,7 @@ def test_servers_are_shown_and_who_keeps_workers_waiting_is_named(watched, tmp_p
 
     pathlib.Path(tmp_path / "pause").touch()
     watched.await_line(
-        r"the job is stalled: rank 1 \(host \S+\) keeps rank 0 waiting since \d+\.\d s at server \d \(host \S+\), "
+        r"the job is stalled: rank 1 \(host \S+\) has kept rank 0 waiting for \d+\.\d s at server \d \(host \S+\), "
         r"because its clock is behind; it is at script.py:\d+ in <module>"
     )
     assert "1 waits for worker 1" in watched.marks()

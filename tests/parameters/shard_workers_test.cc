@@ -36,7 +36,7 @@ TEST_CASE("a worker is known by its number and its process") {
   CHECK_FALSE(greet(workers, 1, 2, 7).is_known);
   CHECK(has(failure([&] { workers.of(request_of(1, 1)); }), "another process has taken the place of worker 1"));
   CHECK(has(failure([&] { greet(workers, 1, 2, 6); }), "another process has taken the place of worker 1"));
-  CHECK(has(failure([&] { greet(workers, 2, 2); }), "worker 2 of 2"));
+  CHECK(has(failure([&] { greet(workers, 2, 2); }), "there is no worker 2: the job has 2 workers"));
   CHECK(has(failure([&] { greet(workers, 0, 2, 0); }), "worker 0 of 2"));
 }
 

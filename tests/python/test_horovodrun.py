@@ -340,7 +340,9 @@ def test_files_that_make_no_sense(config, text, said):
 def test_keys_that_mean_nothing_are_named(config):
     done = run("-np", "1", *config("params: {fusion_treshold_mb: 3}\nverbose: true").split(), "true")
     assert done.returncode == 0
-    names = re.findall(r"^horovodrun: .*config.yaml: (.*) means nothing$", done.stderr, re.MULTILINE)
+    names = re.findall(
+        r"^horovodrun: .*config.yaml: (.*) is not a known key, and is ignored$", done.stderr, re.MULTILINE
+    )
     assert names == ["params.fusion_treshold_mb", "verbose"]
     assert parse(config("")).verbose is False
 

@@ -33,7 +33,7 @@ TEST_CASE("the same traceback of several ranks is shown once, a moment later") {
     }
     CHECK(tracebacks.next_deadline() == kStart + SameTracebacks::kHoldTime);
     CHECK(tracebacks.due(kStart + 1ms).empty());
-    CHECK(tracebacks.due(kStart + SameTracebacks::kHoldTime) == "hvdrun: the same of ranks 0-2:\n" + text);
+    CHECK(tracebacks.due(kStart + SameTracebacks::kHoldTime) == "hvdrun: identical traceback from ranks 0-2:\n" + text);
     CHECK_FALSE(tracebacks.next_deadline().has_value());
     CHECK(tracebacks.rest().empty());
   }
@@ -45,7 +45,7 @@ TEST_CASE("different ones are shown as they came") {
   tracebacks.feed(1, kTraceback, kStart);
   tracebacks.feed(0, other, kStart);
   tracebacks.feed(3, kTraceback, kStart);
-  CHECK(tracebacks.rest() == other + "hvdrun: the same of ranks 1, 3:\n" + kTraceback);
+  CHECK(tracebacks.rest() == other + "hvdrun: identical traceback from ranks 1, 3:\n" + kTraceback);
 }
 
 TEST_CASE("what a rank writes stays in its order") {

@@ -74,6 +74,7 @@ TEST_CASE("membership: a failure for good ends the job at once, but only before 
     CHECK_FALSE(membership.over());
   } else {
     membership.process_ended(1, ProcessEnd::failed_for_good, "no module", kBeginning);
-    CHECK(failure_in(membership) == "no restart mends what has failed; the last failure: no module");
+    CHECK(failure_in(membership) ==
+          "a process exited with code 78 (EX_CONFIG), so it is not restarted; the last failure: no module");
   }
 }

@@ -224,12 +224,12 @@ TEST_CASE("who destroys its link when all is sent has said everything") {
     agent->link.reset();
     CHECK(job.run_until([&] { return !parent.lost.empty(); }));
     CHECK(parent.received.size() == 1000);
-    CHECK(parent.lost == std::vector<std::string>{"it has ended the connection"});
+    CHECK(parent.lost == std::vector<std::string>{"its agent closed the connection"});
   } else {
     parent.link.reset();
     CHECK(job.run_until([&] { return !agent->lost.empty(); }));
     CHECK(agent->received.size() == 1000);
-    CHECK(agent->lost == std::vector<std::string>{"it has ended the connection"});
+    CHECK(agent->lost == std::vector<std::string>{"the parent closed the connection"});
   }
 }
 

@@ -368,7 +368,8 @@ TEST_CASE("a failed job is reported with its cause, its last words, and the fate
         "hvdrun: the last lines of its standard error:\n"
         "    Traceback:\n"
         "      ValueError: 5\n"
-        "hvdrun: the others: ranks 0, 1 exited with code 1; rank 3 had to be ended with SIGTERM; rank 4 ended well; "
+        "hvdrun: the others: ranks 0, 1 exited with code 1; rank 3 terminated by hvdrun (SIGTERM); rank 4 exited "
+        "normally; "
         "rank 5 killed by SIGSEGV; rank 6 could not be killed\n");
 }
 
@@ -377,7 +378,7 @@ TEST_CASE("a server that has failed is reported beside all ranks") {
   CHECK(failure_report(failure, {by_signal(SIGTERM, SIGTERM)}) ==
         "hvdrun: server 1 on h2 failed first: exit code 3 (pid 7, after 0.0 s)\n"
         "hvdrun: it wrote nothing to its standard error\n"
-        "hvdrun: the others: rank 0 had to be ended with SIGTERM\n");
+        "hvdrun: the others: rank 0 terminated by hvdrun (SIGTERM)\n");
 }
 
 TEST_CASE("what a rank has told of its failure is reported") {
@@ -396,7 +397,7 @@ TEST_CASE("a rank that has ended without leaving the job has not ended well") {
   const RankEnd silent{.status = {}, .said = {.in_job = true}};
   const Failure failure{.rank = 0, .pid = 7};
   CHECK(failure_report(failure, {by_exit(1), silent, by_exit(0)})
-            .ends_with("hvdrun: the others: rank 1 ended without shutdown; rank 2 ended well\n"));
+            .ends_with("hvdrun: the others: rank 1 ended without shutdown; rank 2 exited normally\n"));
   CHECK(failure_report({.rank = 1, .pid = 7}, {by_exit(1), silent})
             .starts_with("hvdrun: rank 1 failed first: ended without shutdown (exit code 0) (pid 7, after 0.0 s)\n"));
   CHECK(rank_failure(1, "h2", silent) == "rank 1 on h2 has failed: ended without shutdown (exit code 0)");
@@ -407,7 +408,7 @@ TEST_CASE("a signal is named") {
   CHECK(failure_report(failure, {by_signal(SIGSEGV, 0, true)}) ==
         "hvdrun: rank 0 failed: killed by SIGSEGV (core dumped) (pid 7, after 0.0 s)\n"
         "hvdrun: it wrote nothing to its standard error\n");
-  CHECK(failure_report(failure, {by_signal(SIGKILL)}).find("SIGKILL (by somebody, or by the kernel") !=
+  CHECK(failure_report(failure, {by_signal(SIGKILL)}).find("SIGKILL (by another process, or by the kernel") !=
         std::string::npos);
   CHECK(failure_report(failure, {by_signal(SIGXFSZ)}).find("SIGXFSZ (a file has grown to the limit of ulimit -f)") !=
         std::string::npos);
@@ -417,15 +418,15 @@ TEST_CASE("a signal is named") {
 
 TEST_CASE("an interruption is one line") {
   CHECK(interruption_report(SIGINT, {by_exit(1), by_exit(1), by_signal(SIGKILL, SIGKILL)}) ==
-        "hvdrun: ended by SIGINT; ranks 0, 1 exited with code 1; rank 2 had to be ended with SIGKILL\n");
+        "hvdrun: ended by SIGINT; ranks 0, 1 exited with code 1; rank 2 terminated by hvdrun (SIGKILL)\n");
 }
 
 TEST_CASE("a lost host is reported with its ranks, and why") {
   const RankEnd lost{.status = {}, .lost = true};
-  CHECK(lost_host_report({{.name = "h2", .ranks = {2, 3}, .cause = "nothing was heard of it for 5 s"}},
+  CHECK(lost_host_report({{.name = "h2", .ranks = {2, 3}, .cause = "no heartbeat for 5 s"}},
                          {by_exit(1), by_signal(SIGTERM, SIGTERM), lost, lost}) ==
-        "hvdrun: host h2 (ranks 2, 3) is lost: nothing was heard of it for 5 s\n"
-        "hvdrun: the others: rank 0 exited with code 1; rank 1 had to be ended with SIGTERM\n");
+        "hvdrun: host h2 (ranks 2, 3) is lost: no heartbeat for 5 s\n"
+        "hvdrun: the others: rank 0 exited with code 1; rank 1 terminated by hvdrun (SIGTERM)\n");
   CHECK(host_loss({.name = "h2", .ranks = {2, 3}, .servers = {1, 4}, .cause = "silent"}) ==
         "host h2 (ranks 2, 3, server 1, server 4) is lost: silent");
 }

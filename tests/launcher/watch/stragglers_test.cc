@@ -109,8 +109,8 @@ TEST_CASE("one sentence says who is behind") {
        ""},
       {"one does not perform it",
        {rank(0, 4, {in("a", 5, 3s, performing)}), at(rank(1, 4, {in("a", 5, 3s)}), "x.py", 7, "f")},
-       "rank 1 (host h1) has submitted allreduce 'a' (operation 5 of set 0) but does not perform it, as rank 0 does "
-       "since 3.0 s; it is at x.py:7 in f"},
+       "rank 1 (host h1) has submitted allreduce 'a' (operation 5 of set 0) but does not perform it, as rank 0 has "
+       "done for 3.0 s; it is at x.py:7 in f"},
       {"one is stopped in the operation",
        {rank(0, 4, {in("a", 5, 3s, performing)}), stopped(rank(1, 4, {in("a", 5, 3s, performing)}))},
        "rank 1 (host h1) is stopped, as by SIGSTOP or Ctrl-Z; rank 0 has waited 3.0 s in allreduce 'a' (operation 5 of "
@@ -180,7 +180,7 @@ TEST_CASE("hvd stacks tells what each rank does") {
   not_there.status->in_job = false;
   CHECK(stacks_text({one, not_there, silent(2)}) ==
         "rank 0 (host h0): pid 100, at x.py:7 in f, 4 operations so far, the last change 3.0 s ago\n"
-        "  allreduce 'a?' (operation 5 of set 0) float32[2], waiting since 3.0 s\n"
+        "  allreduce 'a?' (operation 5 of set 0) float32[2], waiting for 3.0 s\n"
         "  and 2 more\n"
         "  stalled: waiting for rank 1\n"
         "    Current thread 0x1\n"
@@ -191,14 +191,14 @@ TEST_CASE("hvd stacks tells what each rank does") {
 
 TEST_CASE("the stable_part of a stall is the same as long as it lasts") {
   const std::string who =
-      "rank 3 (host h2) has not submitted allreduce 'since 1 s' (operation 118 of set 0), for which ";
+      "rank 3 (host h2) has not submitted allreduce 'waiting for 1 s' (operation 118 of set 0), for which ";
   const std::string stable_part =
       stable_part_of(who + "ranks 0-2 have waited 12.4 s; it is at train.py:48 in load_batch");
   CHECK(stable_part == stable_part_of(who + "ranks 0-2 have waited 120.9 s; it is at train.py:49 in next"));
   CHECK(stable_part == stable_part_of(who + "ranks 0-2 have waited 1.0 s"));
   CHECK(stable_part != stable_part_of(who + "ranks 0, 1 have waited 12.4 s"));
-  CHECK(stable_part_of("rank 1 performs, as rank 0 does since 3.1 s; rank 1 is at a.py:1") ==
-        "rank 1 performs, as rank 0 does since  s");
+  CHECK(stable_part_of("rank 1 performs, as rank 0 has done for 3.1 s; rank 1 is at a.py:1") ==
+        "rank 1 performs, as rank 0 has done for  s");
   CHECK(stable_part_of("waited ").size() == 7);
   CHECK(stable_part_of("").empty());
 }
@@ -228,12 +228,12 @@ TEST_CASE("stragglers: parameter servers, and who keeps them") {
   const std::vector<Case> cases = {
       {"a slow worker",
        {waits(0, 0), at(idle(1), "train.py", 48, "load_batch"), waits(2, 1), server(0, 1, 12400ms), server(1, 1, 9s)},
-       "rank 1 (host h1) keeps ranks 0, 2 waiting since 12.4 s at server 0 (host h100), because its clock is behind; "
+       "rank 1 (host h1) has kept ranks 0, 2 waiting for 12.4 s at server 0 (host h100), because its clock is behind; "
        "it "
        "is at train.py:48 in load_batch"},
       {"a stopped worker",
        {waits(0, 0), stopped(idle(1)), server(0, 1, 12400ms)},
-       "rank 1 (host h1) is stopped, as by SIGSTOP or Ctrl-Z; rank 1 (host h1) keeps rank 0 waiting since 12.4 s at "
+       "rank 1 (host h1) is stopped, as by SIGSTOP or Ctrl-Z; rank 1 (host h1) has kept rank 0 waiting for 12.4 s at "
        "server 0 (host h100), because its clock is behind"},
       {"a slow worker that waits for a stopped server",
        {waits(0, 0), waits(1, 1), server(0, 1, 12400ms), stopped(server(1))},
@@ -266,7 +266,7 @@ TEST_CASE("stragglers: a worker of an elastic job is known by its process") {
   slow.place = EpochRank{4, 1};
   other.place = EpochRank{4, 0};
   CHECK_THAT(find_stragglers({other, slow, server(0, 7, 12s)}, 10s),
-             Catch::Matchers::StartsWith("rank 7 (host h7) keeps rank 3 "));
+             Catch::Matchers::StartsWith("rank 7 (host h7) has kept rank 3 "));
 }
 
 }  // namespace

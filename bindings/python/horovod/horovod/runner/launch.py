@@ -114,7 +114,10 @@ def run_commandline(argv: Sequence[str] | None = None) -> NoReturn:
     except (ValueError, OSError) as error:
         _say(str(error))
         sys.exit(_USAGE_ERROR)
-    for note in [*translation.notes(args), *(f"{args.config_file}: {key} means nothing" for key in unknown_keys)]:
+    for note in [
+        *translation.notes(args),
+        *(f"{args.config_file}: {key} is not a known key, and is ignored" for key in unknown_keys),
+    ]:
         _say(note)
     program.become(command, environment)
 
