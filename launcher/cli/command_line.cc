@@ -220,8 +220,9 @@ void parse_elastic(const CLI::App& app, CommandLine& line) {
   MembershipOptions elastic;
   elastic.num_proc = std::max(program.num_proc.value_or(1), min_np.value_or(1));
   elastic.min_np = min_np.value_or(elastic.num_proc);
-  elastic.max_np = max_np.value_or(kMaxSlots);
+  elastic.max_np = std::min(max_np.value_or(kMaxSlots), kMaxSlots);
   elastic.spares = typed_number(app, "--spares", 0).value_or(0);
+  if (elastic.spares > kMaxSlots) throw InvalidArgument("--spares: at most " + std::to_string(kMaxSlots));
   elastic.reset_limit = typed_number(app, "--reset-limit", 0);
   elastic.elastic_timeout = typed_seconds(app, "--elastic-timeout").value_or(elastic.elastic_timeout);
   parse_cooldown(app, elastic);

@@ -22,6 +22,7 @@ TEST_CASE("what makes a job elastic") {
   const auto shrinks = elastic({"-np", "4", "--min-np", "2", "ls"});
   REQUIRE(shrinks);
   CHECK((shrinks->num_proc == 4 && shrinks->min_np == 2 && shrinks->max_np == kMaxSlots && shrinks->spares == 0));
+  CHECK(elastic({"--max-np", "2147483647", "--spares", "1000000", "ls"})->max_np == kMaxSlots);  // their sum is an int
   const auto grows = elastic({"-np", "4", "--max-np", "8", "--spares", "1", "--reset-limit", "3", "ls"});
   REQUIRE(grows);
   CHECK((grows->num_proc == 4 && grows->min_np == 4 && grows->max_np == 8 && grows->spares == 1));
@@ -364,6 +365,9 @@ TEST_CASE("a wrong command line is an error that names what is wrong") {
       {{"--min-np", "2", "a", ":", "b"}, "--min-np: an elastic job has one program"},
       {{"--host-discovery-script", "s", "-H", "a", "ls"}, "--host-discovery-script and -H or --hostfile"},
       {{"--servers", "-1", "ls"}, "--servers -1: a number from 0"},
+      {{"--min-np", "1", "--spares", "2147483647", "ls"}, "--spares: at most 1000000"},
+      {{"--pod-selector", "app=train", "ls"}, "--pod-selector needs --cluster kubernetes"},
+      {{"--cluster", "mesos", "ls"}, "--cluster mesos: only kubernetes is supported"},
       {{"--servers", "2", "--mpi", "ls"}, "--servers: mpirun starts no servers"},
       {{"--node_rank=1", "ls"}, "--node-rank 1: start hvdrun once for all hosts"},
       {{"--nnodes", "2", "--node-rank", "0", "ls"}, "--node-rank 0: start hvdrun once"},
