@@ -21,7 +21,7 @@ on two hosts; a script as torchrun would start it
 Every process finds its place in HVD_RANK, HVD_SIZE, HVD_LOCAL_RANK, HVD_LOCAL_SIZE (and in the HOROVOD_* variables
 of the same names). The first process that fails decides hvdrun's exit code: its own, or 128 + the signal that killed
 it. Python keeps output that goes to a pipe back until about 8 KB have come together; -x PYTHONUNBUFFERED=1 shows each
-line at once. Behind a colon comes another program of the same job, with options of its own (those of "What to start").)";
+line at once. A colon separates programs; each has its own "What to start" options.)";
 
 // A group of options in --help. An option without a group is accepted, but not shown.
 class Group {
@@ -54,6 +54,110 @@ class Group {
   std::string title_;
 };
 
+void add_job_options(CLI::App& app, CommandLine& line) {
+  Group job(app, "The job");
+  job.value("-N,--ranks-per-host", "N|auto|cpu|gpu", "Processes on each host: N, or one for each core or GPU");
+  job.value("--servers", "N", "Also start so many parameter servers, which run the same program");
+  job.value("--nnodes", "N", "Use the first N of the hosts");
+  job.flag("--nolocal", line.placement.no_local, "Start nothing on this host");
+  job.flag("--oversubscribe", line.placement.oversubscribe, "Allow more processes than slots");
+  job.flag("--nooversubscribe", line.placement.no_oversubscribe,
+           "Never exceed the slots, nor this host's number of cores");
+  job.value("--slots-per-host", "N|core|hwthread|gpu", "Slots of hosts without a number. Default: one for each core");
+  job.repeatable("--genv", line.exports, "VAR[=VALUE]", "Like -x, for all programs; repeatable");
+  job.value("--config-file", line.config_file, "FILE", "Settings in YAML, with the keys of Horovod's file");
+  job.repeatable("--mca,--gmca", "NAME VALUE", "A parameter of Open MPI, for its library; repeatable");
+  job.value("--timeout", "SECONDS", "End the job after so long, with exit code 124");
+  job.flag("--dry-run", line.dry_run, "Print what would be started, where and how; start nothing");
+  job.flag("--display-map", line.display_map, "Print what --dry-run prints, and start it");
+}
+
+void add_elastic_options(CLI::App& app, CommandLine& line) {
+  Group elastic(app, "Elastic jobs, whose ranks may change (docs/elastic.md)");
+  elastic.value("--min-np", "N", "Go on with the ranks that are left, as long as there are so many");
+  elastic.value("--max-np", "N", "Have at most so many ranks. Default: all slots");
+  elastic.value("--host-discovery-script", line.discovery_script, "COMMAND",
+                "Prints the hosts that may be used, as lines HOST:SLOTS; run repeatedly");
+  elastic.value("--discovery-interval", "SECONDS", "Seconds between runs of the discovery script. Default: 1");
+  elastic.value("--cluster", "kubernetes", "The hosts are pods, which are watched and asked for");
+  elastic.value("--pod-selector", line.pod_selector, "LABELS",
+                "Which pods: job-name=workers, app=train,tier!=web, ...");
+  elastic.value("--preemption-script", line.job.preemption_script, "COMMAND",
+                "Run on each host every 2 s: exit code 0 says that it is about to be taken away");
+  elastic.value("--time-limit-margin", "SECONDS",
+                "Save and end so long before Slurm's allocation does. Default: 60; 0: do not");
+  elastic.value("--spares", "N", "Keep N extra processes ready. Default: 0");
+  elastic.value("--elastic-timeout", "SECONDS", "How long to wait for enough ranks. Default: 600");
+  elastic.value("--stopped-limit", "SECONDS", "Kill a process that is stopped for longer. Default: 30; 0: never");
+  elastic.value("--resume", "DIRECTORY", "Go on with the newest checkpoint there, and write more (hvd.checkpoint)");
+  elastic.value("--reset-limit", "N", "End the job when its ranks have changed more often");
+  elastic.value("--cooldown-range", "MIN,MAX",
+                "Seconds without new processes on a host where one failed. Default: 1,300");
+}
+
+void add_start_options(CLI::App& app, CommandLine& line) {
+  Group start(app, "How hosts are reached");
+  start.value("--launcher", "local|ssh|slurm|mpi", "Who starts processes: hvdrun, ssh, srun, or mpirun");
+  start.flag("--mpi", "The same as --launcher mpi");
+  start.flag("--gloo", "hvdrun, ssh or srun, and not mpirun; the default");
+  start.value("--rsh", line.start.remote_shell.command, "COMMAND",
+              "Instead of ssh: host and command are appended to it");
+  start.value("--agent-port", "PORT", "Agents listen on the hosts: hvdrun agent --listen PORT");
+  start.value("--agent-addresses", line.start.agent_addresses, "FILE",
+              "File with the agents' addresses, one host per line: HOST ADDRESS:PORT");
+  start.value("-p,--ssh-port", "PORT", "Port of the ssh servers");
+  start.value("-i,--ssh-identity-file", line.start.remote_shell.identity_file, "FILE", "The private key for ssh");
+  start.repeatable("--network-interface", "NAME,...",
+                   "Use only these networks between hosts; data is striped over all of them");
+  start.value("--start-timeout", "SECONDS", "For all hosts and processes to start. Default: 30");
+  start.value("--lease", "SECONDS", "A host that is silent for so long is lost. Default: 5");
+}
+
+void add_binding_options(CLI::App& app, CommandLine& line) {
+  Group binding(app, "Where ranks run");
+  binding.value("--bind-to", "none|UNIT", "UNIT: core, hwthread, numa or socket. Default: none");
+  binding.value("--map-by", "slot|node|UNIT",
+                "Whose places ranks take in turn; also ppr:N:UNIT, and :PE=N. Default: slot");
+  binding.value("--rank-by", "slot|node|UNIT", "How ranks are numbered. Default: as they are mapped");
+  binding.value("--cpu-set", "LIST", "Use only these CPUs of each host: 0-3,8");
+  binding.flag("--report-bindings", line.job.report_bindings, "Say on which CPUs each rank may run");
+  binding.value("--gpus-per-rank", "N|auto", "Let each rank see so many GPUs of its own, or an even share");
+}
+
+void add_stream_options(CLI::App& app, CommandLine& line) {
+  Group streams(app, "Input and output");
+  streams.value("--stdin", "RANK|all|none", "Who reads hvdrun's standard input. Default: rank 0");
+  streams.value("--output-filename", line.job.output.directory, "DIR",
+                "Write output also to DIR/rank.N/stdout and stderr");
+  streams.value("-r,--redirects", "0|3", "3: write output only to those files");
+  streams.value("-t,--tee", "0|3", "3: write it to both, as --output-filename does anyway");
+  streams.flag("--tag-output", line.job.output.tag, "Begin every line with [rank]<stdout>: or [rank]<stderr>:");
+  streams.flag("--timestamp-output", line.job.output.timestamp, "Begin every line with the time");
+  streams.flag("--merge-stderr-to-stdout", line.job.output.merge_errors,
+               "One stream for both, in the order of writing");
+  streams.flag("-v,--verbose", line.job.verbose, "Say what is started, where, and how it ends");
+  streams.flag("-q,--quiet", line.quiet, "Say nothing but errors");
+}
+
+void add_about_options(CLI::App& app, CommandLine& line) {
+  Group about(app, "About hvdrun");
+  app.set_help_flag("-h,--help", "Print this text")->group("About hvdrun");
+  about.flag("--check-build", line.check_build, "What is installed, and whether it works: hvd doctor");
+  about.flag("--other-options", "What becomes of other launchers' options, as Markdown");
+  about.value("--completion", "bash|zsh", "Print a script that completes hvdrun's options there");
+  about.flag("--version", "Print hvdrun's version");
+}
+
+// Options for users who know them from other launchers.
+void add_hidden_options(CLI::App& app) {
+  Group silent(app, "");
+  silent.flag("--allow-run-as-root", "");
+  silent.value("--node-rank", "0", "");
+  silent.value("--genvlist", "VAR,...", "");
+  silent.value("--display", "map|allocation|bind", "");
+  silent.repeatable("--output", "LIST", "");
+}
+
 }  // namespace
 
 void add_options_of_program(CLI::App& app, ProgramLine& program) {
@@ -67,102 +171,20 @@ void add_options_of_program(CLI::App& app, ProgramLine& program) {
   what.value("--wdir,--wd", program.working_directory, "DIR", "Start the processes in this folder");
   what.flag("-m,--module", "The program is a Python module: python3 -u -m runs it");
   what.flag("--python", "A program *.py is a script: python3 -u runs it");
-  what.flag("--no-python", "Run it as it is, also where torchrun's options stand");
+  what.flag("--no-python", "Run the program itself, even with torchrun's options");
   Group silent(app, "");
   silent.value("--envlist", "VAR,...", "");
 }
 
 void add_options_of_job(CLI::App& app, CommandLine& line) {
-  Group job(app, "The job");
-  job.value("-N,--ranks-per-host", "N|auto|cpu|gpu", "So many processes on each host; one for each core or GPU");
-  job.value("--servers", "N", "Also start so many parameter servers, which run the same program");
-  job.value("--nnodes", "N", "Use the first N of the hosts");
-  job.flag("--nolocal", line.placement.no_local, "Start nothing on this host");
-  job.flag("--oversubscribe", line.placement.oversubscribe, "More processes than slots are all right");
-  job.flag("--nooversubscribe", line.placement.no_oversubscribe, "They are not, on this host neither: its cores count");
-  job.value("--slots-per-host", "N|core|hwthread|gpu", "Slots of hosts without a number. Default: one for each core");
-  job.repeatable("--genv", line.exports, "VAR[=VALUE]", "Like -x, for all programs; repeatable");
-  job.value("--config-file", line.config_file, "FILE", "Settings in YAML, with the keys of Horovod's file");
-  job.repeatable("--mca,--gmca", "NAME VALUE", "A parameter of Open MPI, for its library; repeatable");
-  job.value("--timeout", "SECONDS", "End the job after so long, with exit code 124");
-  job.flag("--dry-run", line.dry_run, "Print what would be started, where and how; start nothing");
-  job.flag("--display-map", line.display_map, "Print what --dry-run prints, and start it");
-
-  Group elastic(app, "Elastic jobs, whose ranks may change (docs/elastic.md)");
-  elastic.value("--min-np", "N", "Go on with the ranks that are left, as long as there are so many");
-  elastic.value("--max-np", "N", "Have at most so many ranks. Default: all slots");
-  elastic.value("--host-discovery-script", line.discovery_script, "COMMAND",
-                "Prints the hosts that may be used, as lines HOST:SLOTS; run repeatedly");
-  elastic.value("--discovery-interval", "SECONDS", "From one run of it to the next. Default: 1");
-  elastic.value("--cluster", "kubernetes", "The hosts are pods, which are watched and asked for");
-  elastic.value("--pod-selector", line.pod_selector, "LABELS",
-                "Which pods: job-name=workers, app=train,tier!=web, ...");
-  elastic.value("--preemption-script", line.job.preemption_script, "COMMAND",
-                "Run on each host every 2 s: exit code 0 says that it is about to be taken away");
-  elastic.value("--time-limit-margin", "SECONDS",
-                "Save and end so long before Slurm's allocation does. Default: 60; 0: do not");
-  elastic.value("--spares", "N", "Keep so many processes ready beyond these. Default: 0");
-  elastic.value("--elastic-timeout", "SECONDS", "Wait so long for enough ranks. Default: 600");
-  elastic.value("--stopped-limit", "SECONDS", "Kill a process that is stopped for so long. Default: 30; 0: none");
-  elastic.value("--resume", "DIRECTORY", "Go on with the newest checkpoint there, and write more (hvd.checkpoint)");
-  elastic.value("--reset-limit", "N", "End the job when its ranks have changed more often");
-  elastic.value("--cooldown-range", "MIN,MAX",
-                "Seconds without new processes on a host where one failed. Default: 1,300");
-
-  Group start(app, "How hosts are reached");
-  start.value("--launcher", "local|ssh|slurm|mpi", "Who starts processes: hvdrun, ssh, srun, or mpirun");
-  start.flag("--mpi", "The same as --launcher mpi");
-  start.flag("--gloo", "hvdrun, ssh or srun, and not mpirun; the default");
-  start.value("--rsh", line.start.remote_shell.command, "COMMAND",
-              "Instead of ssh: host and command are appended to it");
-  start.value("--agent-port", "PORT", "Agents listen on the hosts: hvdrun agent --listen PORT");
-  start.value("--agent-addresses", line.start.agent_addresses, "FILE",
-              "They listen where it says, a host a line: HOST ADDRESS:PORT");
-  start.value("-p,--ssh-port", "PORT", "Where ssh is listened for");
-  start.value("-i,--ssh-identity-file", line.start.remote_shell.identity_file, "FILE", "The private key for ssh");
-  start.repeatable("--network-interface", "NAME,...",
-                   "Use only these networks between hosts, data all of them at once. Default: any");
-  start.value("--start-timeout", "SECONDS", "For all hosts and processes to start. Default: 30");
-  start.value("--lease", "SECONDS", "A host that is silent for so long is lost. Default: 5");
-
-  Group binding(app, "Where ranks run");
-  binding.value("--bind-to", "none|UNIT", "UNIT: core, hwthread, numa or socket. Default: none");
-  binding.value("--map-by", "slot|node|UNIT",
-                "Whose places ranks take in turn; also ppr:N:UNIT, and :PE=N. Default: slot");
-  binding.value("--rank-by", "slot|node|UNIT", "How ranks are numbered. Default: as they are mapped");
-  binding.value("--cpu-set", "LIST", "Use only these CPUs of each host: 0-3,8");
-  binding.flag("--report-bindings", line.job.report_bindings, "Say on which CPUs each rank may run");
-  binding.value("--gpus-per-rank", "N|auto", "Let each rank see so many GPUs of its own, or an even share");
-
-  Group streams(app, "Input and output");
-  streams.value("--stdin", "RANK|all|none", "Who reads hvdrun's standard input. Default: rank 0");
-  streams.value("--output-filename", line.job.output.directory, "DIR",
-                "Write output also to DIR/rank.N/stdout and stderr");
-  streams.value("-r,--redirects", "0|3", "3: write it there only, and not to the terminal");
-  streams.value("-t,--tee", "0|3", "3: write it to both, as --output-filename does anyway");
-  streams.flag("--tag-output", line.job.output.tag, "Begin every line with [rank]<stdout>: or [rank]<stderr>:");
-  streams.flag("--timestamp-output", line.job.output.timestamp, "Begin every line with the time");
-  streams.flag("--merge-stderr-to-stdout", line.job.output.merge_errors,
-               "One stream for both, in the order of writing");
-  streams.flag("-v,--verbose", line.job.verbose, "Say what is started, where, and how it ends");
-  streams.flag("-q,--quiet", line.quiet, "Say nothing but errors");
-
+  add_job_options(app, line);
+  add_elastic_options(app, line);
+  add_start_options(app, line);
+  add_binding_options(app, line);
+  add_stream_options(app, line);
   Group(app, "End").value("--grace", "SECONDS", "From the first failure to SIGTERM; SIGKILL 2 s later. Default: 1");
-
-  Group about(app, "About hvdrun");
-  app.set_help_flag("-h,--help", "Print this text")->group("About hvdrun");
-  about.flag("--check-build", line.check_build, "What is installed, and whether it works: hvd doctor");
-  about.flag("--other-options", "What becomes of other launchers' options, as Markdown");
-  about.value("--completion", "bash|zsh", "Print a script that completes hvdrun's options there");
-  about.flag("--version", "Print hvdrun's version");
-
-  // Options for users who know them from other launchers.
-  Group silent(app, "");
-  silent.flag("--allow-run-as-root", "");
-  silent.value("--node-rank", "0", "");
-  silent.value("--genvlist", "VAR,...", "");
-  silent.value("--display", "map|allocation|bind", "");
-  silent.repeatable("--output", "LIST", "");
+  add_about_options(app, line);
+  add_hidden_options(app);
 }
 
 // CLI11's table of options, without the parts that it derives from positionals and subcommands.
