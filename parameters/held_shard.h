@@ -51,7 +51,7 @@ class HeldShard {
   bool is_open() const { return !opens_; }
 
   // Sends what the replica lacks. Returns the descriptor of a new connection, which must be watched; empty: there is
-  // none. May find out that the other server goes on with the shard, or end a move: it is not the primary then.
+  // none. May learn that another server has taken over, or complete a move: then this one is not the primary any more.
   std::optional<int> progress();
   void check_time(TimePoint now);
   Deadline next_deadline() const;

@@ -2,7 +2,7 @@
 // that answers for it. A connection that breaks is made again by and by, while other links go on; what was not answered
 // is sent again, and applied once.
 //
-// Nothing waits, except where it says so. Used under the client's mutex.
+// connect() may wait for the job's store; nothing else waits. Used under the client's mutex.
 #pragma once
 
 #include <cstddef>

@@ -68,7 +68,7 @@ struct PsAnswer {
   std::uint32_t magic = kMagic;
   std::uint32_t status = 0;    // a StatusCode; the payload of an error is its text
   std::uint64_t sequence = 0;  // of the request
-  std::uint64_t version = 0;   // updates that the table's rows on this shard have had
+  std::uint64_t version = 0;   // updates that the table's rows on this shard have had; hello: the worker's clock
   std::uint32_t min_clock = 0;
   std::uint32_t rows = 0;
   std::uint32_t bytes = 0;  // of the payload
@@ -94,7 +94,7 @@ struct PsHello {
 inline constexpr std::size_t kMaxPsPayload = std::size_t{512} << 10;
 constexpr std::size_t ps_frame_bytes(std::size_t payload) { return kPsHeaderBytes + (payload + 7) / 8 * 8; }
 inline constexpr std::uint32_t kMaxPsRows = 1u << 16;
-// What a worker may have sent to a shard without an answer: so many refusals the shard remembers.
+// A worker's unanswered requests to one shard, at most; as many refusals are remembered.
 inline constexpr std::size_t kMaxPsUnanswered = 4096;
 
 // What a request can change happens once, whatever is sent twice.

@@ -2,8 +2,8 @@
 // primary has applied, in their order. Once the replica is in step, an answer waits until the replica has what it
 // answers. ReplicatedShard is the shard together with that, at the primary and at the replica.
 //
-// Both servers may take themselves for the one that is left. Each of them asks the job's store before it answers alone
-// (ShardGeneration): whoever is first goes on, and the other one's rows are void.
+// Each server may believe that the other is lost. Before it answers alone it claims the next generation in the job's
+// store (ShardGeneration); the first claim wins, and the loser's rows are void.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@
 
 namespace hvd {
 
-// The times between two changes of who has a shard are its generations.
+// A shard's generation: a fencing number, incremented whenever its primary changes.
 struct ShardGeneration {
   std::uint64_t number = 0;
 

@@ -66,7 +66,8 @@ struct ServerOptions {
 
 class ParameterServer {
  public:
-  // Announces itself in the store. `log` outlives it. Throws Internal, PeerLost.
+  // Announces itself in the store. `log` outlives it. Throws InvalidArgument (copies without a
+  // second server), Internal, PeerLost, Timeout.
   ParameterServer(const ServerOptions& options, const Store& store, const JobKey& key, const Log& log);
   ~ParameterServer();
   ParameterServer(const ParameterServer&) = delete;

@@ -1,5 +1,5 @@
-// A parameter server's connection of a worker, or of the other server that has a shard: whose it is, what the request
-// in front waits for, and the answers; and all connections of a server. Used by the server's thread.
+// A server's connection to a worker, or to the primary of a shard whose replica it has: the peer, what its first
+// unanswered request waits for, and its answers; and all connections of a server. Used by the server's thread.
 #pragma once
 
 #include <sys/epoll.h>

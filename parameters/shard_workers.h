@@ -65,7 +65,7 @@ class ShardWorkers {
   bool are_over() const;
   // Those that have come and not left.
   std::vector<std::uint32_t> present() const;
-  // By how many an average is divided: all workers; where they come and go, those that are there or have pushed.
+  // The divisor of an average: all workers, or, in an elastic job, those present or contributing.
   // `pushes`: a map by worker.
   std::size_t contributors(const auto& pushes) const {
     if (!come_and_go()) return all_.size();

@@ -272,7 +272,10 @@ void EarlyEnd::set_time_limit(std::optional<TimePoint> limit, bool has_changed) 
 bool EarlyEnd::take_notice(int signal) {
   if (epochs_.over() || (signal != SIGTERM && signal != SIGUSR1)) return false;
   const TimePoint now = Clock::now();
-  if (signal == SIGTERM && now >= first_sigterm_.emplace(first_sigterm_.value_or(now)) + kSameNotice) return false;
+  if (signal == SIGTERM) {
+    if (!first_sigterm_) first_sigterm_ = now;
+    if (now >= *first_sigterm_ + kSameNotice) return false;
+  }
   begin("received " + signal_name(signal), signal == SIGTERM ? kTermNotice : options_.limit);
   return true;
 }

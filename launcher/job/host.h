@@ -1,5 +1,6 @@
 // The interface between a job and one of its hosts: Host receives commands, HostListener receives events. Main thread
-// only; nothing here blocks. LocalHost is this machine; AgentHost (launcher/remote) is reached through an agent.
+// only. LocalHost is this machine; AgentHost (launcher/remote) is reached through an agent. Nothing here blocks, except
+// that LocalHost::start() waits for the keeper, up to 30 s for each rank.
 #pragma once
 
 #include <sys/types.h>

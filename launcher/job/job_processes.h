@@ -54,7 +54,7 @@ class JobProcesses {
   const HostPlan& plan_of(int host) const { return plans_[static_cast<std::size_t>(host)]; }
   // By host, of an elastic job.
   const std::vector<RankPlan>& slots_of(int host) const { return slots_[static_cast<std::size_t>(host)]; }
-  // The number of the host of this name; of one that was lost and has come back, which is there twice, the last.
+  // The host's number. A host that was lost and has come back has several: returns the newest.
   int host_named(const std::string& name) const;
 
   JobProcess& at(int number) { return processes_.at(number); }

@@ -34,7 +34,8 @@ class ReservedPort {
 
 class LocalHost : public Host {
  public:
-  // Ranks that read standard input inherit `input`, closed here then; if it is empty, they get that of write_input().
+  // Ranks that read standard input inherit `input`, which start() closes. If it is empty, they are fed by
+  // write_input().
   LocalHost(EventLoop& loop, const SignalSource& signals, Keeper& keeper, HostListener& listener, int number,
             FileDescriptor input);
   ~LocalHost() override { loop_.forget(keeper_.fd()); }

@@ -29,7 +29,7 @@ void start_processes(ElasticJob& job, TimePoint now) {
   }
 }
 
-// Who has not come by now is not waited for any longer.
+// Expels the processes that have not arrived within --elastic-timeout.
 void give_up_waiting(ElasticJob& job, TimePoint now) {
   if (job.running() || now < job.gathering_since + job.options.elastic_timeout) return;
   const auto is_late = [&](const Process& process) {

@@ -8,8 +8,8 @@
 //
 // A running epoch ends when one of its processes ends or leaves it. The others notice that by themselves (their
 // operations fail) or, if a process wants to join or is to leave, by an announcement that they see at their next step
-// boundary. They all arrive again, and the next epoch begins once nobody of the last one is missing: without newcomers,
-// who join when they have arrived, so that nobody waits for a process that starts. The first newcomer waits up to
+// boundary. They all arrive again, and the next epoch begins once nobody of the last one is missing. It does not wait
+// for processes that are still starting; those that have arrived by then join it. The first newcomer waits up to
 // kLongestSettling for others that have been started.
 //
 // Where two hosts cannot reach each other, epochs fail although nobody is lost (PartitionDetector). One of the two

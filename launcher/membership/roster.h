@@ -98,8 +98,8 @@ class Roster {
   void mark_leaving(const std::string& host) {
     for (auto& [number, process] : processes_) process.leaves = process.leaves || process.host == host;
   }
-  // So many of them are to leave that the others have slots. Those that have the state stay before others, and among
-  // equals those that are further.
+  // Marks as leaving the processes beyond the host's slots. Kept first are those with the job's state, then those
+  // furthest in their progress, then the oldest.
   void mark_surplus(const std::string& host, int slots);
   // They are to leave, and do not bring the job's state to another epoch.
   void mark_left_out(const std::string& host) {

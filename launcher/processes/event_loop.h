@@ -1,4 +1,5 @@
-// A single-threaded event loop with timers and hvdrun's signals. The main thread runs it and blocks nowhere else.
+// A single-threaded event loop with timers and hvdrun's signals. The main thread runs it. Calls that may block say
+// for how long.
 #pragma once
 
 #include <sys/epoll.h>

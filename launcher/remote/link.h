@@ -26,7 +26,7 @@ class Link {
   virtual void listen(Listener listener) = 0;
   // The message is dropped if the link is lost.
   virtual void send(Outgoing message) = 0;
-  // Whether all messages are sent, so that the link may be destroyed. Nothing tells when they are.
+  // Whether all messages are sent, so that the link may be destroyed. There is no notification; poll it.
   virtual bool all_sent() const = 0;
   // The address of the other end: "10.9.0.2:41822".
   virtual std::string peer() const = 0;

@@ -125,7 +125,7 @@ class JobEnd {
   // called, or the job ends for another reason, their ends are reported by rank_ended().
   void process_started() { ends_.add(); }
   void process_ended(int process, RankEnd end) { ends_.set(process, std::move(end)); }
-  // What is left is to end. `culprit`: the process whose failure was the last, if the job has failed because of one.
+  // What is left is to end. `culprit`: the process whose failure made the job fail, if it was that of a process.
   void elastic_over(bool has_failed, std::optional<int> culprit, TimePoint now);
   // The processes have left in order before the job had finished, as they were told.
   void ended_early(TimePoint now) { begin(Stage::grace, Reason::ended_early, now + grace_); }

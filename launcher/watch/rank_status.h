@@ -55,9 +55,10 @@ struct RankStatus {
   std::int32_t pid = 0;  // in the process's own pid namespace; 0: it has not called init yet
   bool stopped = false;  // as by SIGSTOP
   RankCounters counters;
-  std::vector<ShardFacts> shards;          // of a parameter server
-  std::int32_t awaited = kNobody;          // the parameter server that it waits for
-  Duration waited{};                       // for it; of a server: requests for a slower worker
+  std::vector<ShardFacts> shards;  // of a parameter server
+  std::int32_t awaited = kNobody;  // the parameter server that it waits for
+  // How long it has waited for that server; of a server: how long requests have waited for a slower worker.
+  Duration waited{};
   bool in_job = false;                     // it has entered init, and has not left the job
   bool ended = false;                      // the process has ended
   std::optional<Duration> initializing;    // how long it has waited for other ranks in init; empty: it is not in init
