@@ -125,6 +125,17 @@ def test_ddp_hook():
 
 
 @pytest.mark.ranks(2)
+@pytest.mark.parametrize(
+    "wrong, text",
+    [({"op": 17}, "op is 17"), ({"compression": "fp16"}, "compression is 'fp16'")],
+    ids=["op", "compression"],
+)
+def test_ddp_hook_refuses_wrong_arguments(wrong, text):
+    with pytest.raises((TypeError, ValueError), match=text):
+        hvd.ddp_hook(**wrong)
+
+
+@pytest.mark.ranks(2)
 def test_ddp_hook_tells_of_a_mismatch(default_group):
     model = DistributedDataParallel(nn.Linear(3, 1, bias=False))
     model.register_comm_hook(None, hvd.ddp_hook(op=hvd.Sum if dist.get_rank() else hvd.Average))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -142,8 +143,41 @@ def test_state_is_received_on_the_roots_kind_of_device_and_never_twice_in_the_sa
 
 
 def test_broadcast_optimizer_state_of_lbfgs():
-    with pytest.raises(ValueError, match="LBFGS"):
+    with pytest.raises(ValueError, match="the state of LBFGS belongs to each rank's own line search"):
         hvd.broadcast_optimizer_state(torch.optim.LBFGS(nn.Linear(1, 1).parameters()), root_rank=0)
+
+
+class Moments(NamedTuple):
+    first: torch.Tensor
+    steps: int
+
+
+class WithMoments(torch.optim.SGD):
+    """Keeps what it knows of a parameter in a named tuple, as optimizers of other libraries do."""
+
+    def keep(self, value: float) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            self.state[parameter]["moments"] = Moments(torch.full((2,), value), int(value))
+
+
+def test_broadcast_optimizer_state_in_a_named_tuple():
+    optimizer = WithMoments(nn.Linear(1, 1).parameters(), lr=0.1)
+    optimizer.keep(hvd.rank() + 1.0)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    for state in optimizer.state.values():
+        assert type(state["moments"]) is Moments
+        assert state["moments"].first.tolist() == [1.0, 1.0] and state["moments"].steps == 1
+
+
+class NeedsClosure(torch.optim.SGD):
+    def step(self, closure):
+        return super().step(closure)
+
+
+def test_broadcast_optimizer_state_of_an_optimizer_that_needs_a_closure():
+    optimizer = NeedsClosure(nn.Linear(1, 1).parameters(), lr=0.1 * (hvd.rank() + 1), momentum=0.9)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert optimizer.param_groups[0]["lr"] == 0.1 and not optimizer.state
 
 
 def test_broadcast_object():

@@ -231,6 +231,18 @@ def test_gradients_must_not_be_cleared_while_a_group_waits():
     optimizer.zero_grad()
 
 
+@pytest.mark.ranks(2)
+def test_a_gradient_must_not_be_dropped_while_it_is_reduced():
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), wait_in_backward=False
+    )
+    loss_of(model, *batch(0, PER_RANK)).backward()
+    model[0].bias.grad = None
+    with pytest.raises(RuntimeError, match=r"the gradient of \S*0\.bias was set to None while it was being reduced: "):
+        optimizer.step()
+
+
 def test_a_backward_pass_too_many():
     model = make_model()
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())

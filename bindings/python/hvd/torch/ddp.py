@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from hvd import _native
+from hvd import _native, arguments
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Average
 from hvd.torch.collectives import allreduce_call
@@ -34,12 +34,17 @@ def ddp_hook(
 
     Args:
         op: Average (as DDP without a hook), Sum, Min, Max, Product or Adasum, of a whole bucket.
-        compression: smaller type for the time of the travel; see `Compression`.
+        compression: the smaller type that is used on the wire; see `Compression`.
         process_set: the ranks that take part, which must be those of the model's process group.
 
     Returns:
         The hook, for `register_comm_hook`; its first argument, the state, is not used.
+
+    Raises:
+        ValueError, TypeError: op is no operation, or compression no compressor.
     """
+    op = arguments.reduce_op(op)
+    arguments.compressor(compression)
     number = next(_numbers)
 
     def reduce(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

@@ -119,7 +119,10 @@ def broadcast_optimizer_state(
         HorovodInternalError: a rank was lost.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise ValueError("the state of LBFGS cannot be broadcast")
+        raise ValueError(
+            "the state of LBFGS belongs to each rank's own line search: leave broadcast_optimizer_state() out, and "
+            "broadcast the parameters"
+        )
     is_root = basics.rank() == root_rank
     if is_root and not optimizer.state and not _is_dampened(optimizer):
         materialise_state(optimizer)
@@ -187,7 +190,7 @@ def _states_after_step(
     twin.__dict__.update(_optimizer_step_pre_hooks=OrderedDict(), _optimizer_step_post_hooks=OrderedDict())
     try:
         twin.step()
-    except RuntimeError:  # it takes sparse gradients only
+    except (RuntimeError, TypeError):  # it takes sparse gradients only, or needs a closure
         return {}
     return {parameter: twin.state[copy] for parameter, copy in twins.items() if copy in twin.state}
 
@@ -231,5 +234,7 @@ def _mapped(function: Callable[[object, object], object], value: Any, beside: An
         return {key: _mapped(function, inner, named.get(key)) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         listed = beside[: len(value)] if isinstance(beside, (list, tuple)) else ()
-        return type(value)(_mapped(function, *pair) for pair in zip_longest(value, listed))
+        mapped = [_mapped(function, *pair) for pair in zip_longest(value, listed)]
+        cls: Any = type(value)
+        return cls(*mapped) if hasattr(value, "_fields") else cls(mapped)  # a named tuple takes each by itself
     return function(value, beside)

@@ -369,7 +369,11 @@ class GradientReducer:
     def _put_back(self, gradient: _Gradient, received: torch.Tensor, context: object) -> None:
         received = self._compression.decompress(received, context)
         values = gradient.parameter.grad
-        assert values is not None, f"the gradient of {gradient.name} was dropped while it was being reduced"
+        if values is None:
+            raise RuntimeError(
+                f"the gradient of {gradient.name} was set to None while it was being reduced: call zero_grad() after "
+                "step(), or synchronize() before it"
+            )
         if values.is_sparse:
             rows = received.to_sparse(_sparse_dimensions(gradient, values))
             self._put_back_sparse(gradient, rows.indices(), rows.values())
