@@ -92,6 +92,27 @@ def test_a_dispatcher_that_has_stopped_has_no_readers(client):
         client.register_dispatcher(0, "grpc://there:8")
 
 
+def test_a_dispatcher_whose_rank_fails_has_stopped(service, client):
+    """Ranks that come later, or wait for its workers, are told; tf.data would wait for it without end."""
+    from hvd.tensorflow.data.compute_service import tf_data_service
+
+    def training(timeout: float):
+        return config(
+            workers_per_dispatcher=2, dispatcher_side="training", addresses=service.addresses(), timeout=timeout
+        )
+
+    for worker in (0, 1):
+        client.register_worker_for_dispatcher(0, worker)
+    with pytest.raises(ArithmeticError), tf_data_service(training(60), 0):
+        raise ArithmeticError
+    with pytest.raises(TimeoutError, match="0 of 2 workers of dispatcher 1"), tf_data_service(training(0.1), 1):
+        pytest.fail("entered without workers")
+    for dispatcher in (0, 1):
+        for wait in (client.wait_for_dispatcher_registration, client.wait_for_dispatcher_worker_registration):
+            with pytest.raises(ValueError, match=f"dispatcher {dispatcher} has stopped"):
+                wait(dispatcher, timeout=0.1)
+
+
 def test_ranks_agree_on_a_new_name_for_each_job():
     def agree(registrations: Registrations) -> list[str]:
         names: list[str] = []
@@ -256,6 +277,12 @@ def test_the_file(tmp_path):
     assert type(written).read(path) == written and type(written).from_dict(written.to_dict()) == written
     assert [file.name for file in tmp_path.iterdir()] == ["service.json"]
     assert KEY.hex() not in repr(written) and repr(KEY) not in repr(written)
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path):
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        config(timeout=object()).write(tmp_path / "service.json")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_waiting_for_the_file(tmp_path):

@@ -120,9 +120,13 @@ class TfDataServiceConfig:
         """A JSON file, whole or not at all, that only its owner may read."""
         path = Path(filename)
         descriptor, unfinished = tempfile.mkstemp(prefix=path.name, dir=path.parent)
-        with open(descriptor, "w") as file:
-            json.dump(self.to_dict(), file, indent=2)
-        os.replace(unfinished, path)
+        try:
+            with open(descriptor, "w") as file:
+                json.dump(self.to_dict(), file, indent=2)
+            os.replace(unfinished, path)
+        except BaseException:
+            os.unlink(unfinished)  # the key is in it
+            raise
 
     @staticmethod
     def read(
@@ -159,7 +163,8 @@ def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[
             model.fit(dataset)
 
     Every rank of the training calls it. If dispatchers run in the training (`dispatcher_side`), the one of this rank
-    does so within the block; a rank with the dispatcher of all stays until the others have left theirs.
+    does so within the block; a rank with the dispatcher of all stays until the others have left theirs. If it fails
+    before, its dispatcher has stopped for all.
 
     Raises:
         ConnectionError: the data service does not run, or cannot be reached from here.
@@ -172,15 +177,21 @@ def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[
     dispatcher = None
     if compute_config.dispatcher_side == "training" and rank == dispatcher_id:
         dispatcher = _start_dispatcher(client, dispatcher_id)
-    address = client.wait_for_dispatcher_registration(dispatcher_id, compute_config.timeout)
-    client.wait_for_dispatcher_worker_registration(dispatcher_id, compute_config.timeout)
-    client.begin_reading(dispatcher_id, rank)
     try:
-        yield address
-    finally:
-        client.end_reading(dispatcher_id, rank)
-    if dispatcher is not None:
-        client.withdraw_dispatcher(dispatcher_id, compute_config.timeout)
+        address = client.wait_for_dispatcher_registration(dispatcher_id, compute_config.timeout)
+        client.wait_for_dispatcher_worker_registration(dispatcher_id, compute_config.timeout)
+        client.begin_reading(dispatcher_id, rank)
+        try:
+            yield address
+        finally:
+            client.end_reading(dispatcher_id, rank)
+        if dispatcher is not None:
+            client.withdraw_dispatcher(dispatcher_id, compute_config.timeout)
+    except BaseException:
+        if dispatcher is not None:
+            with contextlib.suppress(ConnectionError, ValueError):  # the service may have ended
+                client.abandon_dispatcher(dispatcher_id)
+        raise
 
 
 def _dispatcher_of(compute_config: TfDataServiceConfig, rank: int) -> int:

@@ -40,7 +40,7 @@ class _Handler(socketserver.BaseRequestHandler):
     server: _Server
 
     def handle(self) -> None:
-        # A stranger, or one that has gone. Those that are meant to be here learn on their side what went wrong.
+        # A process without the key, or one that is gone. Clients of the service learn on their side what went wrong.
         with contextlib.suppress(OSError):
             exchange = Exchange(self.request, self.server.key, is_client=False, seconds=_TRANSFER_S)
             exchange.send(self.server.registrations.answer(exchange.receive(_TRANSFER_S)))
@@ -137,6 +137,10 @@ class ComputeClient:
     def withdraw_dispatcher(self, dispatcher_id: int, timeout: float) -> None:
         """Returns once no rank needs the dispatcher; none may from then on."""
         self._wait("withdraw_dispatcher", timeout, dispatcher=dispatcher_id)
+
+    def abandon_dispatcher(self, dispatcher_id: int) -> None:
+        """The dispatcher stops although ranks may need it: no rank begins to read from it, or waits for its workers."""
+        self._ask("abandon_dispatcher", dispatcher=dispatcher_id)
 
     def shutdown(self) -> None:
         """Ends the data service: its workers and dispatchers stop. Returns at once."""

@@ -13,7 +13,7 @@ REQUESTS = (
     "hello",
     *("register_dispatcher", "register_worker", "worker_has_stopped"),
     *("wait_for_dispatcher", "wait_for_workers", "agree_on_job"),
-    *("begin_reading", "end_reading", "withdraw_dispatcher"),
+    *("begin_reading", "end_reading", "withdraw_dispatcher", "abandon_dispatcher"),
     *("shutdown", "wait_for_shutdown"),
 )
 
@@ -95,7 +95,8 @@ class Registrations:
     def wait_for_workers(self, dispatcher: int, seconds: float) -> tuple[bool, str]:
         with self._changed:
             workers, expected = self._workers[dispatcher], self._workers_per_dispatcher
-            self._wait(lambda: len(workers) >= expected, seconds)
+            self._wait(lambda: len(workers) >= expected or self._dispatchers[dispatcher] == _STOPPED, seconds)
+            self._require_not_stopped(dispatcher)
             so_far = f"{len(workers)} of {expected} workers of dispatcher {dispatcher} have registered"
             return len(workers) >= expected, so_far
 
@@ -137,6 +138,12 @@ class Registrations:
             if not readers:
                 self._dispatchers[dispatcher] = _STOPPED
             return not readers, f"ranks {sorted(readers)} still read from dispatcher {dispatcher}"
+
+    def abandon_dispatcher(self, dispatcher: int) -> None:
+        """Of a rank that has failed: those that come later must not wait for it."""
+        with self._changed:
+            self._dispatchers[dispatcher] = _STOPPED
+            self._changed.notify_all()
 
     def shutdown(self) -> None:
         with self._changed:
