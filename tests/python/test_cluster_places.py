@@ -17,7 +17,7 @@ import pytest
 
 import hvd
 from hvd import elastic
-from hvd.cluster import Place, PlaceAddress, PlacesJob
+from hvd.cluster import Place, PlaceAddress, PlacesJob, places
 from hvd.exceptions import HorovodInternalError, RankFailedError
 from timeouts import wait_until
 
@@ -81,6 +81,16 @@ def test_a_rank_that_fails(capfd):
         job.run(2, engine, start_timeout=TIME_LIMIT_S)
     assert isinstance(found.value.__cause__, RankFailedError) and found.value.__cause__.rank == 0
     assert "rank 0 on task-0 failed first" in capfd.readouterr().err
+
+
+def test_an_agent_that_says_nothing_is_ended(monkeypatch, tmp_path):
+    (tmp_path / "hvdrun").write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 600\n")
+    (tmp_path / "hvdrun").chmod(0o700)
+    monkeypatch.setattr(places.installation, "find", lambda _: tmp_path / "hvdrun")
+    monkeypatch.setattr(places, "_START_S", 2)
+    with pytest.raises(OSError, match=r"the agent of this place has not answered within 2 s: .*hvdrun agent"):
+        Place(PlacesJob(place_of_rank).ticket, "127.0.0.1")
+    assert not runs((tmp_path / "pid").read_text().strip())
 
 
 KILLED = """

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import select
 import shlex
 import subprocess
 import sys
@@ -31,6 +32,7 @@ _DRIVERS = ("PATH", "HOME", "LANG")
 _LISTENS = "hvdrun agent: listening on "
 _LOOK_S = 0.5  # from one look at the engine's places to the next
 _LONGEST_END_S = 10
+_START_S = 60  # for an agent to listen; it takes milliseconds
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Place:
         host: the name or address under which the driver reaches this host.
 
     Raises:
-        OSError: the agent cannot be started.
+        OSError: the agent cannot be started, or does not say within a minute where it listens.
     """
 
     def __init__(self, ticket: Ticket, host: str) -> None:
@@ -78,6 +80,12 @@ class Place:
             self._folder.remove()
             raise
         assert self._agent.stdout is not None
+        if not select.select([self._agent.stdout], [], [], _START_S)[0]:
+            self.close()
+            raise OSError(
+                f"the agent of this place has not answered within {_START_S} s: see whether `hvdrun agent --listen 0` "
+                "answers on this host, and whether other processes leave it time to run"
+            )
         line = self._agent.stdout.readline().strip()
         if not line.startswith(_LISTENS):
             self.close()
