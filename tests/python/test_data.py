@@ -227,6 +227,17 @@ def test_wrong_arguments(tmp_path):
         hvd.data.parquet(tmp_path, 2, uneven="ceil")
     with pytest.raises(ValueError, match="batch_size must be at least 1, not 0"):
         hvd.data.parquet(tmp_path, 0)
+    with pytest.raises(ValueError, match="columns is empty: name one at least, or leave it out to read all"):
+        hvd.data.parquet(tmp_path, 2, columns=[])
+
+
+def test_sources_are_of_one_file_system(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    paths = [write_parquet(tmp_path / name) for name in ("a", "b")]
+    assert ids(hvd.data.parquet([f"file://{paths[0]}", paths[1]], 8, shuffle=False))  # both are local
+    with pytest.raises(ValueError, match=r"memory://there and /.*a are on different file systems: read each by a read"):
+        hvd.data.parquet([paths[0], "memory://there"], 8)
 
 
 def test_tfrecord(tmp_path, monkeypatch):

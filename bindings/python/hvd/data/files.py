@@ -39,6 +39,7 @@ def found(source: Source, storage_options: Mapping[str, Any] | None = None) -> F
 
     Raises:
         FileNotFoundError: a path that is not there, or no file in all of them.
+        ValueError: sources on different file systems.
         ImportError: URLs, and fsspec or what it needs is not installed.
     """
     sources = [os.fspath(source)] if isinstance(source, (str, os.PathLike)) else [os.fspath(each) for each in source]
@@ -48,8 +49,14 @@ def found(source: Source, storage_options: Mapping[str, Any] | None = None) -> F
             import fsspec  # type: ignore[import-untyped]
         except ImportError:
             raise ImportError(f"{sources[0]} needs fsspec: pip install fsspec") from None
-        filesystem = fsspec.core.url_to_fs(sources[0], **(storage_options or {}))[0]
-        sources = [filesystem._strip_protocol(each) for each in sources]
+        found_at = [fsspec.core.url_to_fs(each, **(storage_options or {})) for each in sources]
+        filesystem = found_at[0][0]
+        for each, (other, _) in zip(sources, found_at):
+            if other != filesystem:
+                raise ValueError(
+                    f"{each} and {sources[0]} are on different file systems: read each by a reader of its own"
+                )
+        sources = [path for _, path in found_at]
     else:
         sources = [os.path.abspath(each) for each in sources]
     pairs = [pair for each in sources for pair in _below(each, filesystem)]
