@@ -38,12 +38,12 @@ install_debian_packages() {
 
 pip_install() { .venv/bin/python -m pip install --disable-pip-version-check "$@"; }
 
-# A PyTorch that python3 can import already is used as it is, wherever it lies; one before 2.1 is not enough.
+# A PyTorch that python3 can import already is used as it is, wherever it lies; one before 2.4 is not enough.
 make_environment() {
   [ -x .venv/bin/python ] && .venv/bin/python -m pip --version > /dev/null 2>&1 && return
   python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' || die "python3 must be 3.9 or newer"
   local outer
-  outer=$(python3 -c 'import os, torch; torch.Tensor.register_post_accumulate_grad_hook; print(os.path.dirname(os.path.dirname(torch.__file__)))' 2> /dev/null || true)
+  outer=$(python3 -c 'import os, torch; torch.library.register_autograd; print(os.path.dirname(os.path.dirname(torch.__file__)))' 2> /dev/null || true)
   say "making .venv with $(python3 --version)${outer:+ and the PyTorch of $outer}"
   python3 -m venv --clear ${outer:+--system-site-packages} .venv
   # python3 may itself belong to a virtual environment, whose packages the option above does not reach.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from hvd import exceptions
 from launching import run_job
 
 REDUCTION = "prescale_factor=1.0, postscale_factor=1.0, process_set=global"
+WITHOUT_AUTOGRAD = "import torch; del torch.library.register_autograd; import hvd.torch"
 SCATTER = "op=0, process_set=global, prescale_factor=1.0, postscale_factor=1.0"
 SIGNATURES = {
     "init": "comm=None, process_sets=None",
@@ -72,6 +75,11 @@ def shown(parameter: inspect.Parameter) -> str:
     if parameter.default is inspect.Parameter.empty:
         return str(parameter).split(":")[0]
     return f"{parameter.name}={SHOWN.get(id(parameter.default), parameter.default)}"
+
+
+def test_a_torch_that_is_too_old_is_named():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_AUTOGRAD], capture_output=True, text=True, timeout=240)
+    assert f"hvd.torch needs PyTorch 2.4 or newer; this is {torch.__version__}: pip install -U torch" in done.stderr
 
 
 @pytest.mark.parametrize("name", SIGNATURES)

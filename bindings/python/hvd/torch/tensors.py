@@ -12,8 +12,8 @@ import torch
 from hvd import _native
 from hvd.arrays.elements import ElementType, element_type
 
-if not hasattr(torch.Tensor, "register_post_accumulate_grad_hook"):
-    raise ImportError(f"hvd.torch needs PyTorch 2.1 or newer; this is {torch.__version__}")
+if not hasattr(torch.library, "register_autograd"):
+    raise ImportError(f"hvd.torch needs PyTorch 2.4 or newer; this is {torch.__version__}: pip install -U torch")
 
 CODE_OF_DTYPE: dict[torch.dtype, int] = {
     torch.uint8: _native.UINT8,
@@ -26,12 +26,10 @@ CODE_OF_DTYPE: dict[torch.dtype, int] = {
     torch.float32: _native.FLOAT32,
     torch.float64: _native.FLOAT64,
     torch.bool: _native.BOOL,
+    torch.uint16: _native.UINT16,
+    torch.uint32: _native.UINT32,
+    torch.uint64: _native.UINT64,
 }
-CODE_OF_DTYPE.update(  # PyTorch has them from 2.3 on
-    (getattr(torch, name), getattr(_native, name.upper()))
-    for name in ("uint16", "uint32", "uint64")
-    if hasattr(torch, name)
-)
 
 # All other dtypes have no code of their own: see element_of().
 
