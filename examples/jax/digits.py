@@ -1,4 +1,4 @@
-"""Handwritten digits with JAX and optax, by several processes: hvd.jax in one sitting.
+"""Handwritten digits with JAX and optax, by several processes: an introduction to hvd.jax.
 
     hvdrun -np 2 python examples/jax/digits.py
 

@@ -1,4 +1,4 @@
-"""Which of three spirals a point belongs to, learnt with MXNet's gluon by several processes: hvd.mxnet in one sitting.
+"""Several processes learn with MXNet's gluon which of three spirals a point belongs to: an introduction to hvd.mxnet.
 
     hvdrun -np 2 python examples/mxnet/spirals.py
 

@@ -50,7 +50,7 @@ def main():
         tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
     tf.random.set_seed(rank)
 
-    # 2. A part of the images for each rank. All take equally many steps: who takes one more would wait for the others.
+    # 2. A part of the images for each rank. All take equally many steps: a rank with one more would wait.
     train_images, test_images, train_labels, test_labels = load_images()
     steps = len(train_images) // (BATCH * size)
     dataset = tf.data.Dataset.from_tensor_slices((train_images, train_labels)).shard(size, rank)

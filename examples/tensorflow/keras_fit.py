@@ -1,4 +1,4 @@
-"""Handwritten digits with `model.fit`, by several processes: hvd.keras in one sitting.
+"""Handwritten digits with `model.fit`, by several processes: an introduction to hvd.keras.
 
     hvdrun -np 2 python examples/tensorflow/keras_fit.py
 
@@ -58,7 +58,7 @@ def main():
         tf.config.set_visible_devices(gpus[hvd.local_rank()], "GPU")
     keras.utils.set_random_seed(rank)
 
-    # 2. A part of the images for each rank. All take equally many steps: who takes one more would wait for the others.
+    # 2. A part of the images for each rank. All take equally many steps: a rank with one more would wait.
     train_images, test_images, train_labels, test_labels = load_images()
     steps = len(train_images) // (BATCH * size)
     own_images = train_images[rank::size][: steps * BATCH]
@@ -75,7 +75,7 @@ def main():
         hvd.callbacks.BroadcastGlobalVariablesCallback(0),
         # 5. Average what is measured. What follows in this list sees the averages.
         hvd.callbacks.MetricAverageCallback(),
-        # 6. Come to the large learning rate by and by.
+        # 6. Increase the learning rate gradually over the first epochs.
         hvd.callbacks.LearningRateWarmupCallback(initial_lr=learning_rate, warmup_epochs=WARMUP_EPOCHS),
     ]
     # 7. Write files on one rank only.

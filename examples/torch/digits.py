@@ -1,4 +1,4 @@
-"""Handwritten digits, trained by several processes: hvd.torch in one sitting.
+"""Handwritten digits, trained by several processes: an introduction to hvd.torch.
 
     hvdrun -np 4 python examples/torch/digits.py
 

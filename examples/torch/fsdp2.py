@@ -1,7 +1,7 @@
 """A character model whose parameters, gradients and optimizer state are divided among the ranks: FSDP2 over hvd.
 
-    hvdrun -np 2 python fsdp2.py
-    torchrun --nproc-per-node 2 fsdp2.py
+    hvdrun -np 2 python examples/torch/fsdp2.py
+    torchrun --nproc-per-node 2 examples/torch/fsdp2.py
 
 It reads the pages of Python's documentation that come with Python.
 """
