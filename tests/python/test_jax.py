@@ -530,6 +530,13 @@ def test_an_optimizer_takes_the_steps_of_one_process(ranks, compressor):
 
 
 @pytest.mark.ranks(2)
+@pytest.mark.parametrize("op", [hvd.Min, 17])
+def test_an_optimizer_refuses_operations_that_make_no_gradient(op):
+    with pytest.raises(ValueError, match=f"op is {int(op)}: expected hvd.Average, hvd.Sum"):
+        hvd.DistributedGradientTransformation(optax.sgd(0.1), op=op)
+
+
+@pytest.mark.ranks(2)
 def test_gradients_travel_in_parts_the_last_ones_first(monkeypatch):
     """Steps repeat, so the ranks need not agree again on any part."""
     monkeypatch.setattr(compression, "BUCKET_BYTES", 40)

@@ -145,6 +145,10 @@ def check_groups_and_views():
     first, second = hvd.grouped_allgather([mx.nd.ones((rank + 1, 2)), mx.np.ones(1)])
     assert first.shape == (3, 2) and second.shape == (2,)
     first, second = hvd.grouped_reducescatter([mx.nd.ones(2), mx.nd.ones((4, 1))], op=hvd.Sum)
+    for grouped in (hvd.grouped_allgather, hvd.grouped_reducescatter):
+        assert [len(each) for each in grouped(mx.nd.ones(rows) for rows in (2, 4))] == (
+            [4, 8] if grouped is hvd.grouped_allgather else [1, 2]
+        )
     equal(first, [2.0])
     equal(second, [[2.0], [2.0]])
 

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from hvd.arguments import compressor as require_compressor
-from hvd.arguments import positive
+from hvd.arguments import positive, reduce_op
 from hvd.jax.collectives import grouped_allreduce
 from hvd.jax.compression import Compression, reduce_compressed
 from hvd.process_set import ProcessSet, global_process_set
-from hvd.reduce_op import Average
+from hvd.reduce_op import Adasum, Average, Sum
 
 
 def DistributedGradientTransformation(
@@ -41,10 +41,15 @@ def DistributedGradientTransformation(
 
     Returns:
         An optax.GradientTransformationExtraArgs.
+
+    Raises:
+        TypeError, ValueError: compression is no compressor, op another operation, or backward_passes_per_step below 1.
     """
     import optax
 
     require_compressor(compression)
+    if reduce_op(op) not in (Average, Sum, Adasum):
+        raise ValueError(f"op is {op}: expected hvd.Average, hvd.Sum or hvd.Adasum")
     inner = optax.with_extra_args_support(optimizer)
     reduce = functools.partial(grouped_allreduce, op=op, process_set=process_set)
 

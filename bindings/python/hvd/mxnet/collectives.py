@@ -252,6 +252,7 @@ def grouped_allgather(
     tensors: Sequence[Any], name: str | None = None, priority: int = 0, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
     """Concatenates several arrays, as `allgather`, in one operation: as many on every rank, in the same order."""
+    tensors = list(tensors)
     for tensor in tensors:
         _check_array(tensor)
     return collectives.grouped_allgather(tensors, name, process_set)
@@ -315,6 +316,7 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> list[Any]:
     """Reduces several arrays, as `reducescatter`, in one operation: as many on every rank, in the same order."""
+    tensors = list(tensors)
     for tensor in tensors:
         _check_array(tensor)
     return collectives.grouped_reducescatter(tensors, name, op, process_set, prescale_factor, postscale_factor)

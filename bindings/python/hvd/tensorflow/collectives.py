@@ -6,8 +6,8 @@ Common to all of them:
   equal too, except where a function says otherwise. Unnamed operations are numbered in eager mode, and named after the
   function and scope in graphs: there all ranks must build the same graph.
 - Tensors are on the CPU or a GPU (docs/tensorflow.md), of uint8, int8, int16, int32, int64, float16, bfloat16, float32,
-  float64, bool (which has no sums) or complex numbers (which have only sums and averages); what only moves (allgather,
-  broadcast, alltoall) also of uint16, uint32 and uint64. On the CPU integers are scaled in double precision and
+  float64, bool (only Min and Max) or complex numbers (only Average and Sum); what only moves (allgather, broadcast,
+  alltoall) also of uint16, uint32 and uint64. On the CPU integers are scaled in double precision and
   truncated, 16-bit floats summed in float32 and rounded once.
 - Within a tf.function they run one after another, in the order in which they were called, whether or not their results
   are used. (Gradients do not: `hvd.tensorflow.gradients`.)
@@ -175,7 +175,7 @@ def allreduce(
         average: older form of `op`: True is Average, False is Sum.
         device_dense: where the operation is to be placed, as for tf.device.
         device_sparse: the same for IndexedSlices.
-        compression: smaller type for the time of the travel; see `Compression`.
+        compression: the smaller type that is used on the wire; see `Compression`.
         op: Average (the default), Sum, Adasum, Min, Max or Product.
         prescale_factor: inputs are multiplied by it before the reduction.
         postscale_factor: the result is multiplied by it. Both are taken in float32 for float32 and 16-bit floats, as
@@ -411,6 +411,8 @@ def _scatter(
     factors: tuple[float, float],
     compression: type[Compressor],
 ) -> list[tf.Tensor]:
+    op = arguments.reduce_op(op)
+    arguments.compressor(compression)
     for tensor in tensors:
         _require_rows(tensor, "reducescatter")
     compressed = [compression.compress(tensor) for tensor in tensors]

@@ -34,7 +34,7 @@ class GradientReducer:
         name: of the reductions on the wire; what is reduced at the same time needs different ones. None: it is set
             before the first call.
         op: Average, Sum, Adasum, Min, Max or Product.
-        compression: smaller type for the time of the travel.
+        compression: the smaller type that is used on the wire.
         sparse_as_dense: makes IndexedSlices dense; otherwise their values and indices are gathered.
         gradient_predivide_factor: with Average, gradients are divided by it before the sum, and the sum by
             size / factor after it, which keeps 16-bit gradients in range.
