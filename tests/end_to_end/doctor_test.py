@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hvd.tools import doctor as doctor_module
-from hvd.tools.doctor import kind_of_mpi, look_at_tensorflow
+from hvd.tools.doctor import kind_of_mpi, look_at_framework
 
 
 def doctor(*arguments, **variables):
@@ -33,17 +33,20 @@ def test_ranks_reach_each_other_in_every_way_within_a_job_too():
     for mpi in ("Open MPI", "MPICH"):
         assert found["backends", mpi]["status"] == "ok", found["backends", mpi]
         assert "allreduce between two ranks: 8 bytes in " in found["backends", mpi]["text"]
-    assert found["frameworks", "TensorFlow"]["status"] == "ok", found["frameworks", "TensorFlow"]
+    for framework in ("PyTorch", "TensorFlow", "Keras", "JAX"):
+        assert found["frameworks", framework]["status"] == "ok", found["frameworks", framework]
     assert "keras 3." in found["frameworks", "Keras"]["text"]
+    assert found["frameworks", "MXNet"]["text"] == "not installed"  # here: it has an environment of its own
     for name in ("library", "hvdrun", "benchmark"):
         assert os.path.exists(found["hvd", name]["text"])
     assert str(len(os.sched_getaffinity(0))) in found["machine", "CPUs"]["text"]
 
 
-def test_a_tensorflow_that_does_not_load(tmp_path, monkeypatch):
-    (tmp_path / "tensorflow.py").write_text("raise ImportError('such a symbol is not there')")
+@pytest.mark.parametrize("package", ["tensorflow", "torch", "jax"])
+def test_a_framework_that_does_not_load(package, tmp_path, monkeypatch):
+    (tmp_path / f"{package}.py").write_text("raise ImportError('such a symbol is not there')")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
-    finding = look_at_tensorflow()
+    finding = look_at_framework("the framework", f"hvd.{package}", package)
     assert finding.status == "problem" and "such a symbol is not there" in finding.advice
 
 
@@ -51,7 +54,7 @@ def test_an_import_that_takes_too_long_is_given_up_after_a_time_that_is_named(tm
     (tmp_path / "tensorflow.py").write_text("import time; time.sleep(600)")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
     monkeypatch.setattr(doctor_module, "IMPORT_SECONDS", 1)
-    finding = look_at_tensorflow()
+    finding = look_at_framework("TensorFlow", "hvd.tensorflow", "tensorflow")
     assert finding.status == "problem" and re.search(r"not imported within \d+ s", finding.text)
 
 

@@ -89,30 +89,24 @@ def look_at_hvd() -> Iterator[Finding]:
 
 
 def look_at_frameworks() -> Iterator[Finding]:
-    section = "frameworks"
-    version = version_of("torch")
-    if version:
-        yield Finding(section, "PyTorch", OK, f"{version}; import hvd.torch")
-    else:
-        yield Finding(section, "PyTorch", NOTE, "not installed", "hvd.torch needs it: pip install torch")
-    yield look_at_tensorflow()
-    found = [f"{package} {version}" for package in ("keras", "tf_keras") if (version := version_of(package))]
-    if found:
-        yield Finding(section, "Keras", OK, f"{', '.join(found)}; import hvd.keras")
-    else:
-        yield Finding(section, "Keras", NOTE, "not installed", "hvd.keras needs it: pip install keras")
+    yield look_at_framework("PyTorch", "hvd.torch", "torch")
+    yield look_at_framework("TensorFlow", "hvd.tensorflow", "tensorflow", "tensorflow-cpu")
+    yield look_at_framework("Keras", "hvd.keras", "keras", "tf_keras")
+    yield look_at_framework("JAX", "hvd.jax", "jax")
+    yield look_at_framework("MXNet", "hvd.mxnet", "mxnet")
 
 
-def look_at_tensorflow() -> Finding:
-    """Whether hvd's ops load into it: in a process of its own, since importing TensorFlow changes this one."""
-    version = version_of("tensorflow") or version_of("tensorflow-cpu")
-    if not version:
-        advice = "hvd.tensorflow needs it: pip install tensorflow"
-        return Finding("frameworks", "TensorFlow", NOTE, "not installed", advice)
+def look_at_framework(name: str, module: str, *packages: str) -> Finding:
+    """Whether hvd's module for it can be imported, if one of the packages is installed: in a process of its own, since
+    importing a framework changes this one."""
+    versions = [f"{package} {version}" for package in packages if (version := version_of(package))]
+    if not versions:
+        return Finding("frameworks", name, NOTE, "not installed", f"{module} needs it: pip install {packages[0]}")
+    found = ", ".join(versions)
     limit = seconds_for(IMPORT_SECONDS)
     try:
         done = subprocess.run(
-            [sys.executable, "-c", "import hvd.tensorflow"],
+            [sys.executable, "-c", f"import {module}"],
             capture_output=True,
             text=True,
             env={**outside_job(), "TF_CPP_MIN_LOG_LEVEL": "3"},
@@ -120,15 +114,14 @@ def look_at_tensorflow() -> Finding:
             timeout=limit,
         )
     except subprocess.TimeoutExpired:
-        text = f"{version}: hvd.tensorflow was not imported within {limit} s"
-        return Finding("frameworks", "TensorFlow", PROBLEM, text, "try again when this machine has less to do")
+        text = f"{found}: {module} was not imported within {limit} s"
+        return Finding("frameworks", name, PROBLEM, text, "try again when this machine has less to do")
     except OSError as error:
-        return Finding("frameworks", "TensorFlow", PROBLEM, f"{version}: {error}")
+        return Finding("frameworks", name, PROBLEM, f"{found}: {error}")
     if done.returncode == 0:
-        return Finding("frameworks", "TensorFlow", OK, f"{version}; hvd's ops load; import hvd.tensorflow")
+        return Finding("frameworks", name, OK, f"{found}; import {module}")
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    text = f"{version}: hvd.tensorflow cannot be imported"
-    return Finding("frameworks", "TensorFlow", PROBLEM, text, "\n      ".join(lines[-4:]))
+    return Finding("frameworks", name, PROBLEM, f"{found}: {module} cannot be imported", "\n      ".join(lines[-4:]))
 
 
 def seconds_for(seconds: int) -> int:
