@@ -170,7 +170,9 @@ def test_older_checkpoints_than_those_that_are_not_whole_are_kept(tmp_path):
 def test_checkpoints_of_other_states_and_formats(tmp_path):
     state, checkpoints = kept(tmp_path, step=1)
     commit(state, checkpoints)
-    with pytest.raises(ValueError, match=r"checkpoint-1 cannot be read into this state: it has \['step'\], and this"):
+    with pytest.raises(
+        ValueError, match=r"checkpoint-1 cannot be read into this state: the checkpoint has \['step'\], but"
+    ):
         kept(tmp_path, epoch=1)
     manifest = checkpoints.folder(1) / "manifest.json"
     content = json.loads(manifest.read_text())

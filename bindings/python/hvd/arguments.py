@@ -92,8 +92,15 @@ def process_set_number(process_set: Any) -> int:
         expected = "a ProcessSet, as hvd.add_process_set() returns one"
         raise TypeError(_wrong("process_set", process_set, expected)) from None
     if number is None:
-        raise ValueError(f"{process_set} is not registered")
+        raise ValueError(not_registered(process_set))
     return number
+
+
+def not_registered(process_set: Any) -> str:
+    return (
+        f"{process_set} is not registered: call hvd.add_process_set() with it on all ranks, or pass it to "
+        "hvd.init(process_sets=[...])"
+    )
 
 
 def compressor(value: Any) -> Any:

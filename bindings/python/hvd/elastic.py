@@ -313,7 +313,10 @@ class ObjectState(State):
     def load(self, saved: dict[str, Any]) -> None:
         objects = saved["objects"]
         if set(objects) != set(self._saved_state):
-            raise ValueError(f"it has {sorted(objects)}, and this state {sorted(self._saved_state)}")
+            raise ValueError(
+                f"the checkpoint has {sorted(objects)}, but this state has {sorted(self._saved_state)}: make the state "
+                "with the same names, or use another folder"
+            )
         self._set_attributes(objects)
         self.save()
 
@@ -375,7 +378,7 @@ def _count_epoch(left_at: float | None) -> None:
 def join_anew() -> None:
     """Leaves the job, or its epoch, and joins it again; all ranks call.
 
-    In an elastic job this waits for a place in the next epoch, and tries again if a rank is lost while the ranks meet.
+    In an elastic job this waits for a place in the next epoch, and tries again if a rank is lost in the rendezvous.
     A process for which the job has no place any more ends: SystemExit(0).
 
     Raises:

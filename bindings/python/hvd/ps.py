@@ -207,7 +207,11 @@ def _read_keys(keys: Keys) -> np.ndarray[Any, Any]:
 def _read_values(values: Any, what: str) -> Memory:
     memory = kind_of(values).read(values)
     if memory.type.name != "float32" or memory.device != -1:
-        raise ValueError(f"{what} are float32 on the CPU, not {memory.type.name}")
+        where = "the CPU" if memory.device == -1 else f"GPU {memory.device}"
+        raise ValueError(
+            f"{what} must be float32 on the CPU, not {memory.type.name} on {where}: convert them, for instance with "
+            ".float().cpu()"
+        )
     return memory
 
 
@@ -221,6 +225,13 @@ def _new_rows(shape: tuple[int, ...], like: Any) -> Any:
         torch: Any = sys.modules["torch"]
         return torch.empty(shape, dtype=torch.float32)
     return np.empty(shape, dtype=np.float32)
+
+
+def _late(timeout: float | None) -> str:
+    return (
+        f"the parameter servers have not answered within {timeout or 0:g} s; the call goes on: wait again, or look at "
+        "servers.stats()"
+    )
 
 
 class Handle:
@@ -237,7 +248,7 @@ class Handle:
     def wait(self, timeout: float | None = None) -> Any:
         """Returns the rows of a pull, and None for a push. TimeoutError after `timeout` seconds; it goes on then."""
         if not self._work.wait(timeout):
-            raise TimeoutError("no answer from the parameter servers yet")
+            raise TimeoutError(_late(timeout))
         return self._result
 
     @property
@@ -285,14 +296,25 @@ class Table(_AnyTable):
         Args:
             keys: integers; a key may come several times.
             out: a contiguous float32 array of that shape, which gets the rows.
-            wait: False: returns a `Handle` at once.
+            wait: False: returns a `Handle` at once, whose `wait()` returns the rows or raises what the call would.
+
+        Raises:
+            ValueError: keys that are no integers of 64 bits, or an `out` of another kind.
+            HorovodInternalError: a server was lost and did not come back, or came back without its rows.
         """
         return self._call(TableCall.PULL, keys, None, out, wait)
 
     def push(self, keys: Keys, gradients: Any, wait: bool = True) -> Any:
         """Applies gradients of shape (len(keys), width) by the table's optimizer. Those of a key that comes several
         times are added up. With wait=False returns a `Handle`; one that is dropped goes on, and `flush()` raises its
-        error."""
+        error.
+
+        Raises:
+            TypeError: gradients is None.
+            ValueError: keys or gradients of another type or shape; a server has no room for new rows
+                (HVD_SERVER_MEMORY); or the function of a `Custom` optimizer has raised.
+            HorovodInternalError: a server was lost and did not come back, or came back without its rows.
+        """
         return self._call(TableCall.PUSH, keys, gradients, None, wait)
 
     @property
@@ -301,7 +323,8 @@ class Table(_AnyTable):
         return self._native.cache_counts(self._number)
 
     def push_pull(self, keys: Keys, gradients: Any, out: Any = None, wait: bool = True) -> Any:
-        """`push`, and the rows after it, in one round trip. Not for synchronous tables."""
+        """`push`, and the rows after it, in one round trip. Not for synchronous tables. Arguments, result and errors
+        are those of `push` and `pull`."""
         return self._call(TableCall.PUSH_PULL, keys, gradients, out, wait)
 
     def _call(self, call: TableCall, keys: Keys, gradients: Any, out: Any, wait: bool) -> Any:
@@ -313,7 +336,9 @@ class Table(_AnyTable):
             if tuple(given.shape) != shape:
                 raise ValueError(f"gradients have the shape {tuple(given.shape)}, not {shape}: a row for each key")
         elif call is not TableCall.PULL:
-            raise TypeError("gradients are None")
+            raise TypeError(
+                "push and push_pull need gradients, an array of shape (len(keys), width); to read rows only, call pull"
+            )
         room = None
         if call is not TableCall.PUSH:
             rows = _new_rows(shape, keys) if out is None else out
@@ -543,7 +568,7 @@ class ParameterServers:
         """Waits until all calls of this worker are done; raises the first error of those whose handle was dropped.
         TimeoutError after `timeout` seconds."""
         if not self._native.flush(timeout):
-            raise TimeoutError("no answer from the parameter servers yet")
+            raise TimeoutError(_late(timeout))
 
     def stats(self, timeout: float | None = None) -> list[dict[str, dict[str, int]]]:
         """For each server (with HVD_SERVER_PARTS, each part) its tables' numbers by name: rows, bytes, updates, pushes,

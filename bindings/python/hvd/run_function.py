@@ -99,7 +99,7 @@ def run(
     """
     is_elastic = min_np is not None or max_np is not None
     if np < 1:
-        raise ValueError(f"np is {np}: at least one rank")
+        raise ValueError(f"np must be at least 1, not {np}")
     python = executable or sys.executable
     if not python:
         raise ValueError("executable must be given: this process does not know its own Python")

@@ -278,7 +278,7 @@ def _reduction_for(
     if num_groups < 0 or (num_groups and groups is not None):
         raise ValueError("num_groups must not be negative, and excludes groups")
     if basics.is_initialized() and not process_set._is_known():
-        raise ValueError(f"{process_set} is not registered")
+        raise ValueError(arguments.not_registered(process_set))
     basics.rank()  # raises if hvd is not initialised
     own_backend = backend(None if is_keras_3(optimizer) else "tensorflow")
     return Reduction(

@@ -54,7 +54,7 @@ def run(
             up when a job has had no slots for ten minutes.
         env: variables for the ranks.
         stdout, stderr: streams for what the ranks print, instead of this process's own.
-        verbose: 0: says nothing itself.
+        verbose: 2 or more: prints how many ranks are started.
         prefix_output_with_timestamp: the tags begin with the time.
 
     Returns:
@@ -72,7 +72,7 @@ def run(
     spark = engine.active()
     size = spark.default_parallelism() if num_proc is None else num_proc
     if size < 1:
-        raise ValueError(f"num_proc is {size}: at least one rank")
+        raise ValueError(f"num_proc must be at least 1, not {size}")
     if verbose >= 2:
         print(f"hvd.spark: starting {size} ranks")
     return run_on(

@@ -81,7 +81,10 @@ class TensorFlowState(ObjectState):
 
     def load(self, saved: dict[str, Any]) -> None:
         if len(saved["variables"]) != len(self.variables):
-            raise ValueError(f"it has {len(saved['variables'])} variables, and this state {len(self.variables)}")
+            raise ValueError(
+                f"the checkpoint has {len(saved['variables'])} variables, but this state has {len(self.variables)}: "
+                "make the state of the same model, or use another folder"
+            )
         self._values = saved["variables"]
         self._assign(self._values)
         super().load(saved)

@@ -135,7 +135,10 @@ class TorchState(ObjectState):
 
     def load(self, saved: dict[str, Any]) -> None:
         if set(saved) != {"objects", *self._handlers}:
-            raise ValueError(f"it has {sorted(saved)}, and this state objects, {', '.join(self._handlers)}")
+            raise ValueError(
+                f"the checkpoint has {sorted(saved)}, but this state has {sorted(['objects', *self._handlers])}: make "
+                "the state with the same names, or use another folder"
+            )
         for name, handler in self._handlers.items():
             handler.load(saved[name])
         super().load(saved)

@@ -34,7 +34,7 @@ def empty(*size: int | Sequence[int], dtype: torch.dtype | None = None) -> torch
     dtype = torch.get_default_dtype() if dtype is None else dtype
     element = element_of(dtype)
     if any(dimension < 0 for dimension in shape):
-        raise ValueError(f"a tensor of shape {tuple(shape)}")
+        raise ValueError(f"size is {tuple(shape)}: a dimension cannot be negative")
     if shape.numel() == 0:
         return torch.empty(shape, dtype=dtype)
     capsule = _native.empty(tuple(shape) + element.trailing, element.code, shape.numel() * element.bytes)

@@ -221,7 +221,7 @@ def DistributedOptimizer(
     Args:
         optimizer: the optimizer, which must not be used itself any more. State and hyperparameters are shared with it.
         named_parameters: see `model.named_parameters()`. None: parameters go by their place in the optimizer.
-        compression: smaller type for the time of the travel; see `Compression`.
+        compression: the smaller type that is used on the wire; see `Compression`.
         backward_passes_per_step: backward passes whose gradients are added up locally (not averaged) before that.
         op: Average, Sum, Min, Max or Product of the gradients; or Adasum, which adds up the ranks' steps instead (see
             `AdasumOptimizer`), and to which the arguments after this one, but for process_set, do not apply.
@@ -265,7 +265,7 @@ def DistributedOptimizer(
     trained = {parameter: name for parameter, name in names.items() if parameter.requires_grad}
     chosen_groups = _grouped(list(trained), num_groups, groups)
     if basics.is_initialized() and not process_set._is_known():
-        raise ValueError(f"{process_set} is not registered")
+        raise ValueError(arguments.not_registered(process_set))
     takes_part = (basics.size() > 1 or elastic.may_grow()) and bool(process_set.included())
     prefix = name_of_optimizer(process_set, "optimizer")
     if op == Adasum and takes_part:

@@ -18,14 +18,14 @@ def is_databricks() -> bool:
 
 
 def to_list(var: Any, length: int) -> list[Any] | None:
-    """A list of that length: `var` as often, if it is not a list."""
+    """A list of that length, with one value for each column: `var` as often, if it is not a list."""
     if var is None:
         return None
     found = list(var) if isinstance(var, (list, tuple)) else [var] * length
     if len(found) == 1:
         found *= length
     if len(found) != length:
-        raise ValueError(f"{len(found)} elements, and not {length}: {found}")
+        raise ValueError(f"expected one value, or {length} (one for each column), not {len(found)}: {found}")
     return found
 
 
