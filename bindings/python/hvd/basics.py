@@ -252,7 +252,7 @@ def _require_all(ranks: list[int]) -> None:
 def shutdown() -> None:
     """Leaves the job. Other ranks' pending and later operations end with HorovodInternalError.
 
-    Called at exit by itself. Does nothing if not initialised, or in a process forked from an initialised one.
+    Python calls it at exit. Does nothing if not initialised, or in a process forked from an initialised one.
     """
     _native.shutdown()
     sets.forget_all()

@@ -55,15 +55,18 @@ def keep(
 ) -> Checkpoints | None:
     """Goes on with the newest checkpoint of `state` in a directory, if there is one, and has more of them written.
 
-    Call it before the function of `hvd.elastic.run`, or within it for a sharded state, on all ranks. Every rank that
-    finds the checkpoint on its host reads it, and all take the state of rank 0 when `hvd.elastic.run` begins. Only rank
-    0 writes: after a commit, every `seconds`, the state that was saved there is written by a thread of its own, while
-    the training goes on. Of a sharded state every rank reads and writes its part.
+    Call it before the function of `hvd.elastic.run`, or within it for a sharded state, on all ranks. Every rank reads
+    the newest checkpoint that it finds, and when `hvd.elastic.run` begins all take the state of the lowest rank that
+    found the newest one. (A session-based TensorFlowState always takes rank 0's.) Use a folder that all hosts share, or
+    clear stale ones: a newer checkpoint on any host wins.
+
+    Only rank 0 writes: after a commit, every `seconds`, the state that was saved there is written by a thread of its
+    own, while the training goes on. Of a sharded state every rank reads and writes its part.
 
     Args:
         state: the checkpoint must be of a state of the same class, with the same names and shapes.
         directory: made if it is not there; of a file system that all hosts share, where rank 0 may change hosts, or the
-            state is sharded. None: that of `hvdrun --resume`; without it, nothing is done.
+            state is sharded. The same on every rank. None: that of `hvdrun --resume`; without it, nothing is done.
         seconds: from the beginning of one checkpoint to that of the next, at least; 0: after each commit at which the
             last one is written.
         newest: so many are kept; older ones are deleted.
@@ -73,7 +76,8 @@ def keep(
 
     Raises:
         OSError: the directory cannot be made or read.
-        ValueError: a whole checkpoint cannot be read into this state.
+        ValueError: a whole checkpoint cannot be read into this state, newest is below 1, or a state that is sharded
+            comes before the job is joined.
         HorovodInternalError: the state is sharded, and a rank was lost.
     """
     directory = os.environ.get(VARIABLE) if directory is None else directory

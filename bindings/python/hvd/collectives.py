@@ -593,12 +593,17 @@ def alltoall_async(
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Returns when all ranks of the process set have called it."""
+    """Returns when all ranks of the process set have called it, which they all must.
+
+    Raises:
+        ValueError, TypeError: hvd is not initialised, or the set is not registered or does not have this rank.
+        HorovodInternalError: a rank of the set was lost, or has not come in time.
+    """
     _native.submit(OperationSpec(_native.BARRIER, None, set_id(process_set), []), [], None, None).wait()
 
 
 def join(device: int = -1) -> int:
-    """Says that this rank has no more data, and waits until all ranks have said so.
+    """Says that this rank has no more data, and waits until all ranks of the job have said so, which they all must.
 
     Until then the others' collectives go on without it. In reductions it stands for neutral elements (an average is
     divided by the number of all ranks, or with HVD_JOIN_DIVISOR=contributing of those that have not joined), and its
@@ -611,6 +616,10 @@ def join(device: int = -1) -> int:
 
     Returns:
         The rank that joined last.
+
+    Raises:
+        ValueError: hvd is not initialised.
+        HorovodInternalError: a rank was lost, or has not come in time.
     """
     work = _native.submit(OperationSpec(_native.JOIN, None, 0, []), [], None, None)
     work.wait()

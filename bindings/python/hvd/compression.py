@@ -1,4 +1,4 @@
-"""Compression of tensors for the time of their travel: a smaller type going out, the original one coming back.
+"""Compression of tensors: the smaller type that is used on the wire, and back to the original one.
 
 Each framework has its own `FP16Compressor` and its like in `hvd.<framework>.compression`.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Compressor:
-    """Interface. A compressor of one's own needs these two functions, and no state."""
+    """Interface. A compressor of your own needs these two functions, and no state."""
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:

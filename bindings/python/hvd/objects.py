@@ -34,6 +34,9 @@ def broadcast_object(
 
     Raises:
         pickle.PicklingError: the root cannot pickle its object; on every rank.
+        ValueError, TypeError: hvd is not initialised, the set is not registered, or the root is not in it.
+        HorovodInternalError: a rank was lost, or has not come in time.
+        Exception: what unpickling raises, an ImportError for instance; on the rank that lacks the module.
     """
     is_root = basics.rank() == root_rank
     own = pickled(obj) if is_root else Pickled(bytearray())
@@ -49,8 +52,16 @@ def allgather_object(obj: object, name: str | None = None, process_set: ProcessS
     """Gives every rank the objects of all ranks of the set, in rank order, pickled on the way. All of them must call
     it.
 
+    Args:
+        obj: anything that cloudpickle can write.
+        name: the same on every rank.
+        process_set: the ranks that take part.
+
     Raises:
         pickle.PicklingError: a rank cannot pickle its object; on every rank.
+        ValueError, TypeError: hvd is not initialised, or the set is not registered or does not have this rank.
+        HorovodInternalError: a rank was lost, or has not come in time.
+        Exception: what unpickling raises, an ImportError for instance; on the rank that lacks the module.
     """
     own = pickled(obj)
     sizes = allgather(array("q", [own.announced]), _part(name, "sz"), process_set).tolist()

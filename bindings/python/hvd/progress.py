@@ -35,7 +35,7 @@ class tqdm:
         total: this rank's steps. By default the iterable's length, if it has one.
         interval_s: seconds between two numbers. Each is an allreduce of four integers, and ends a
             schedule that is locked (docs/architecture.md), which the steps after it lock again.
-        timeout_s: seconds.
+        timeout_s: seconds that a rank whose bar ends waits for the others' last counts.
         options: tqdm's: desc, unit, leave, file, ... Other methods of the bar are tqdm's as well (`set_postfix`, ...);
             on other ranks than 0 they do nothing.
 

@@ -32,22 +32,22 @@ def _register() -> None:
 
     by_variables = handlers["env"]
 
-    def meet_by_variables(url: str, **options: Any) -> Any:
+    def rendezvous_by_variables(url: str, **options: Any) -> Any:
         given = parse_qs(urlparse(url).query)
         wanted = [name for name, key in _VARIABLES.items() if key not in given]
         known = all(os.environ.get(name) for name in wanted)
         # Each group of a job that has joined has a port of its own: the last one's may not be free yet.
         is_ours = _has_joined() and any(_is_set_by_hvd(name) for name in wanted)
-        return (by_variables if known and not is_ours else meet_if_launched)(url, **options)
+        return (by_variables if known and not is_ours else rendezvous_if_launched)(url, **options)
 
-    def meet_if_launched(url: str, **options: Any) -> Any:
+    def rendezvous_if_launched(url: str, **options: Any) -> Any:
         from hvd.torch import backend
 
-        return (backend.meet if backend.is_launched() else by_variables)(url, **options)
+        return (backend.rendezvous if backend.is_launched() else by_variables)(url, **options)
 
     dist.Backend.register_backend("hvd", _make_group, extended_api=True, devices=["cpu", "cuda"])
-    dist.register_rendezvous_handler("hvd", _meet)  # type: ignore[no-untyped-call]
-    handlers["env"] = meet_by_variables
+    dist.register_rendezvous_handler("hvd", _rendezvous)  # type: ignore[no-untyped-call]
+    handlers["env"] = rendezvous_by_variables
 
 
 def _has_joined() -> bool:
@@ -65,7 +65,7 @@ def _make_group(*arguments: Any) -> Any:
     return backend.make_group(*arguments)
 
 
-def _meet(url: str, **options: Any) -> Any:
+def _rendezvous(url: str, **options: Any) -> Any:
     from hvd.torch import backend
 
-    return backend.meet(url, **options)
+    return backend.rendezvous(url, **options)

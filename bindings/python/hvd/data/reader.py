@@ -44,8 +44,8 @@ class Reader:
     A batch counts as processed when it is given out. After a loop that was left in the middle, the next iteration goes
     on behind the last batch of the loop; `set_epoch` begins anew. As a value of a state of `hvd.elastic`, the reader is
     restored with the state: rows of steps that are lost are read again, and no others. After ranks have come or gone,
-    the next iteration divides what remains among the ranks that there are. `TorchState` does so by itself; with other
-    states, keep `state_dict()` in an attribute of the state, and load it where the training function begins.
+    the next iteration divides what remains among the ranks that there are. `TorchState` does so automatically; with
+    other states, keep `state_dict()` in an attribute of the state, and load it where the training function begins.
 
     Args:
         batch_size: rows of one rank.

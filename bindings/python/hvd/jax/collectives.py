@@ -7,7 +7,7 @@ Common to all of them:
   Shapes, dtypes and arguments must be the same on every rank, except where a function says otherwise. For a pytree
   there is one grouped operation: `allreduce_tree`.
 - Arrays are on the CPU, or all on the GPU of this process, of int8 to int64, uint8, float16, bfloat16, float32,
-  float64, complex64, complex128 (only Average and Sum) or bool (which has no sums); what only moves (allgather,
+  float64, complex64, complex128 (only Average and Sum) or bool (only Min and Max); what only moves (allgather,
   broadcast, alltoall) also of uint16, uint32, uint64 and the 8-bit floats, whose derivatives are reduced in float32.
   64-bit numbers need `jax_enable_x64`.
 - Some are compiled for this process's rank and the number of ranks. In an elastic job, `hvd.elastic.JaxState` has them
@@ -209,18 +209,22 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> jax.Array:
-    """Reduces an array over all ranks.
+    """Reduces an array over all ranks of the set, which must all call it.
 
     Args:
         array: the same shape and dtype on every rank. bool: only Min and Max.
         op: Average, Sum, Adasum, Min, Max or Product. Averages of integers are truncated.
-        name: the same on every rank; None: `allreduce`, which only the next such operation can meet.
+        name: the same on every rank; None: `allreduce`, which matches the next such operation only.
         prescale_factor: inputs are multiplied by it before the reduction.
         postscale_factor: the result is multiplied by it.
         process_set: the ranks that take part.
 
     Returns:
         An array of the same shape and dtype, with the same bits on every rank. Average and Sum are differentiable.
+
+    Raises:
+        ValueError, TypeError: this rank's call is wrong, or its dtype lacks the operation.
+        jax.errors.JaxRuntimeError: the ranks disagree, or one was lost; where the program runs.
     """
     return grouped_allreduce([array], op, name, prescale_factor, postscale_factor, process_set)[0]
 
@@ -233,7 +237,8 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[jax.Array]:
-    """Reduces several arrays, as `allreduce`, in one operation: as many on every rank, in the same order."""
+    """Reduces several arrays, as `allreduce`, in one operation: as many on every rank, in the same order. Arguments and
+    errors are those of `allreduce`."""
     if not arrays:
         return []
     function = "allreduce" if len(arrays) == 1 else "grouped_allreduce"
@@ -245,7 +250,7 @@ def grouped_allreduce(
 def broadcast(
     array: Any, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> jax.Array:
-    """Gives every rank the root's array.
+    """Gives every rank the root's array. All ranks of the set must call it.
 
     Args:
         array: the same shape and dtype on every rank.
@@ -255,6 +260,10 @@ def broadcast(
 
     Returns:
         An array of the same shape and dtype. Differentiable.
+
+    Raises:
+        ValueError, TypeError: this rank's call is wrong, or the root is not in the set.
+        jax.errors.JaxRuntimeError: the ranks disagree, or one was lost; where the program runs.
     """
     return _grouped_broadcast([array], root_rank, name, process_set)[0]
 
@@ -268,7 +277,7 @@ def _grouped_broadcast(
 
 
 def allgather(array: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> jax.Array:
-    """Concatenates the ranks' arrays along the first dimension, in rank order.
+    """Concatenates the ranks' arrays along the first dimension, in rank order. All ranks of the set must call it.
 
     Args:
         array: at least one dimension; the same shape on every rank, since a compiled program has to know it.
@@ -277,6 +286,10 @@ def allgather(array: Any, name: str | None = None, process_set: ProcessSet = glo
 
     Returns:
         An array of shape [first dimension times the number of ranks, ...], the same on every rank. Differentiable.
+
+    Raises:
+        ValueError, TypeError: this rank's call is wrong, or the array is a scalar.
+        jax.errors.JaxRuntimeError: the ranks disagree, or one was lost; where the program runs.
     """
     array = _of_rows("allgather", array)
     rows = (array.shape[0] * _size(process_set),)
@@ -291,7 +304,8 @@ def alltoall(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> jax.Array:
-    """Sends each rank its part of the array's rows, and concatenates what comes from each rank, in rank order.
+    """Sends each rank its part of the array's rows, and concatenates what comes from each rank, in rank order. All
+    ranks of the set must call it.
 
     Args:
         array: without splits the same shape on every rank, its first dimension divisible by the number of ranks.
@@ -303,6 +317,10 @@ def alltoall(
 
     Returns:
         An array with as many rows as come from all ranks: without splits, of the same shape. Differentiable.
+
+    Raises:
+        ValueError, TypeError: this rank's call is wrong, the array is a scalar, or the splits do not fit its rows.
+        jax.errors.JaxRuntimeError: the ranks disagree, or one was lost; where the program runs.
     """
     array = _of_rows("alltoall", array)
     size = _size(process_set)
@@ -336,7 +354,7 @@ def reducescatter(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> jax.Array:
-    """Reduces an array over all ranks, and gives each rank its part of the rows.
+    """Reduces an array over all ranks, and gives each rank its part of the rows. All ranks of the set must call it.
 
     Args:
         array: see `allreduce`, with at least one dimension.
@@ -346,6 +364,10 @@ def reducescatter(
     Returns:
         This rank's rows: the first dimension divided by the number of ranks; the first ranks have one more if it is not
         divisible. Average and Sum are differentiable.
+
+    Raises:
+        ValueError, TypeError: this rank's call is wrong, its dtype lacks the operation, or the array is a scalar.
+        jax.errors.JaxRuntimeError: the ranks disagree, or one was lost; where the program runs.
     """
     array = _of_rows("reducescatter", array)
     each, longer = divmod(array.shape[0], _size(process_set))
@@ -363,20 +385,25 @@ def allreduce_tree(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Reduces all leaves of a pytree, gradients for instance, in one operation. Arguments as for `allreduce`; the same
-    structure on every rank."""
+    """Reduces all leaves of a pytree, gradients for instance, in one operation. All ranks of the set must call it, with
+    the same structure. Arguments and errors are those of `allreduce`."""
     leaves, structure = jax.tree.flatten(tree)
     reduced = grouped_allreduce(leaves, op, name, prescale_factor, postscale_factor, process_set)
     return jax.tree.unflatten(structure, reduced)
 
 
 def broadcast_tree(tree: Any, root_rank: int = 0, process_set: ProcessSet = global_process_set) -> Any:
-    """Gives every rank the root's pytree, parameters for instance; in one operation.
+    """Gives every rank the root's pytree, parameters for instance; in one operation. All ranks of the set must call it.
 
     Args:
         tree: arrays, keys of `jax.random.key`, or numbers; the same structure, shapes and dtypes on every rank.
         root_rank: the rank whose values everybody gets.
         process_set: the ranks that take part.
+
+    Returns:
+        A pytree of the same structure; without leaves, the one given.
+
+    Raises: as `broadcast`.
     """
     leaves, structure = jax.tree.flatten(tree)
     if not leaves:

@@ -2,7 +2,7 @@
 
 A LossScaleOptimizer looks for overflows before it calls the optimizer within it, and leaves that call out on the rank
 that has found one: the others would wait for it. So where the inner one is distributed, gradients are reduced first.
-Keras puts one around the optimizer by itself for models of mixed_float16. (That of Keras 2 knows of such a step.)
+Keras puts one around the optimizer automatically for models of mixed_float16. (That of Keras 2 knows of such a step.)
 What a backend needs besides: `hvd.keras.backend`.
 """
 

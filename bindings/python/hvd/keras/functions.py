@@ -64,7 +64,7 @@ def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
 
 def reducescatter(value: Any, name: str | None = None, op: int = Average) -> Any:
     """Reduces a value, and gives each rank its part of the rows. All ranks must call it. Arguments, result and errors
-    as for `allreduce`; `op` is Average or Sum."""
+    as for `allreduce`; op: Average (the default), Sum, Min, Max or Product."""
     return _applied(lambda tensor: backend().reducescatter(tensor, name, op), value)
 
 

@@ -1,4 +1,4 @@
-"""Keras 3 on PyTorch. With it, jit_compile means torch.compile, which leaves the reduction out by itself."""
+"""Keras 3 on PyTorch. With it, jit_compile means torch.compile, from which the reduction is excluded."""
 
 from __future__ import annotations
 

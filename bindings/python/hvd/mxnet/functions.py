@@ -23,7 +23,8 @@ def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str | None = N
         prefix: comes before the names, for parameters of several models that are called the same.
 
     Raises:
-        ValueError: `params` is no dictionary.
+        ValueError: `params` is no dictionary, or hvd is not initialised.
+        HorovodInternalError: the ranks disagree, or one was lost. MXNet raises it where the arrays are read.
     """
     if not hasattr(params, "items"):
         raise ValueError(

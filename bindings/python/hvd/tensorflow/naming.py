@@ -1,4 +1,4 @@
-"""Under which name an operation meets those of the other ranks."""
+"""The names by which operations of different ranks are matched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DistributedOptimizer for tf.compat.v1's optimizers, and the door to that for Keras's."""
+"""DistributedOptimizer: for tf.compat.v1's optimizers itself, for Keras's by way of `hvd.keras`."""
 
 from __future__ import annotations
 

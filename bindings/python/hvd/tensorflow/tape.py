@@ -60,6 +60,8 @@ class _DistributedGradientTape(tf.GradientTape):
         Args:
             use_generic_names: changes nothing, since names are always made of positions; for scripts that give it.
             The others as of tf.GradientTape.gradient.
+
+        Raises: as `hvd.allreduce`, with the name of the tape and the positions of the sources that disagree.
         """
         return tf.nest.pack_sequence_as(sources, self._reduced(target, sources, output_gradients, *args, **kw))
 
@@ -74,7 +76,7 @@ class _DistributedGradientTape(tf.GradientTape):
     ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
         """What `gradient()` gives, in two lists of pairs of a gradient and its source, as optimizers take them: those
         of local sources, which differ between the ranks, and the others, which do not. A norm, for instance, can be
-        made of each by itself."""
+        made of each separately. All ranks must call it."""
         flat = tf.nest.flatten(sources)
         pairs = list(zip(self._reduced(target, sources, output_gradients, *args, **kw), flat))
         is_local = self._hvd_reducer.is_local
@@ -115,6 +117,9 @@ def DistributedGradientTape(
     Returns:
         A tf.GradientTape, and further `register_local_source(variable)`, for gradients that stay this rank's own, and
         `get_local_and_global_gradients(...)`.
+
+    Raises:
+        ValueError, TypeError: on wrong arguments. What the ranks do not agree on is raised by `gradient()`.
     """
     reducer = GradientReducer(
         name="tape",

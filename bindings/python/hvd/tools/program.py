@@ -68,7 +68,7 @@ def become(command: list[str], environment: Mapping[str, str]) -> NoReturn:
 
 
 def _run(command: list[str]) -> int:
-    """Runs it to its end. Ctrl-C reaches it by itself, from the terminal; who ends this process means it, too."""
+    """Runs it to its end. The terminal sends Ctrl-C to it directly; SIGTERM to this process is passed on."""
     process = subprocess.Popen(command)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())

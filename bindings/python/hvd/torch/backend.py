@@ -77,7 +77,7 @@ def _known_set(ranks: Sequence[int]) -> ProcessSet | None:
 
 
 def _join(rank: int, size: int, store: Store) -> None:
-    """Joins the job that torch describes: the launcher's, or else one whose ranks meet through torch's store."""
+    """Joins the job that torch describes: the launcher's, or else one whose rendezvous is torch's store."""
     try:
         launcher, launched_rank, launched_size, _ = _native.launch()
     except ValueError:  # variables that hvd cannot make sense of, but torch can
@@ -115,7 +115,9 @@ def _other_job(rank: int, size: int, this_rank: int, own_size: int) -> ValueErro
 # Rendezvous
 
 
-def meet(url: str, timeout: datetime.timedelta = default_pg_timeout, **_: object) -> Iterator[tuple[Store, int, int]]:
+def rendezvous(
+    url: str, timeout: datetime.timedelta = default_pg_timeout, **_: object
+) -> Iterator[tuple[Store, int, int]]:
     """The job as hvd knows it, with a store that rank 0 runs at a port which hvd tells the others."""
     basics.init()
     basics.leave_standby()

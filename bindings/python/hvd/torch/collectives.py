@@ -5,14 +5,14 @@ Common to all of them:
 - Every rank of the process set must call, with the same name, dtype, reduce operation and scale factors. Shapes must be
   equal too, except where a function says otherwise. Ranks may call in different orders if the operations have names;
   unnamed ones are numbered per process set, and must be called in the same order on all ranks. `allreduce_` is the
-  exception: it is not numbered, a loop of it has one name, and without a name it can only meet itself.
+  exception: it is not numbered, a loop of it has one name, and without a name it only matches itself on other ranks.
 - Tensors are on the CPU or a GPU (with NCCL; docs/errors.md has what that cannot do), of uint8, int8, int16, int32,
-  int64, float16, bfloat16, float32, float64, bool (which has no sums) or complex numbers (which have only sums and
-  averages); what only moves (allgather, broadcast, alltoall) also of uint16, uint32, uint64, float8 and other dtypes of
+  int64, float16, bfloat16, float32, float64, bool (only Min and Max) or complex numbers (only Average and Sum);
+  what only moves (allgather, broadcast, alltoall) also of uint16, uint32, uint64, float8 and other dtypes of
   whole bytes. On the CPU integers are scaled in double precision and truncated, and 16-bit floats summed in float32 and
   rounded once. docs/pytorch.md has what is refused.
-- Tensors may have any strides; those that are not contiguous are copied for the travel. A result of the same shape has
-  the memory format of the tensor given, and an in-place form writes to it, at the latest in `synchronize()`.
+- Tensors may have any strides; those that are not contiguous are copied before they are sent. A result of the same
+  shape has the memory format of the tensor given, and an in-place form writes to it, at the latest in `synchronize()`.
 - Errors that this rank can see raise ValueError from the call itself: an unsupported tensor, a name that is in use, an
   uninitialised runtime; or TypeError: an argument that is no tensor, operation or process set where one is expected.
   Errors between ranks (a mismatch, a lost rank) raise HorovodInternalError when waiting.

@@ -105,14 +105,14 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """Reduces a tensor over all ranks.
+    """Reduces a tensor over all ranks of the set, which must all call it.
 
     Args:
         tensor: the same shape and dtype on every rank. bool: only Min and Max; complex numbers: only Average
             and Sum.
         average: older form of `op`: True is Average, False is Sum.
         name: the same on every rank.
-        compression: smaller type for the time of the travel; see `Compression`.
+        compression: the smaller type that is used on the wire; see `Compression`.
         op: Average (the default), Sum, Adasum, Min, Max or Product. Sums of integers wrap around, also for averages,
             which are then truncated. Adasum is for floating-point tensors: a sum that shrinks where the ranks' tensors
             point the same way, so that orthogonal ones are added and equal ones averaged (S. Maleki et al., "Scaling
@@ -125,6 +125,11 @@ def allreduce(
 
     Returns:
         A new tensor of the same shape and dtype, with the same bits on every rank. Average and Sum are differentiable.
+
+    Raises:
+        ValueError, TypeError: this rank's call is wrong, or its dtype lacks the operation; see `hvd.torch.collectives`.
+        HorovodInternalError: the ranks disagree, or one was lost.
+        NotImplementedError: in the backward pass of another operation than Average and Sum.
     """
     arguments = (resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     if compression is not Compression.none:
@@ -232,7 +237,7 @@ def _allgathered(tensor: torch.Tensor, name: str | None, process_set: ProcessSet
 def allgather(
     tensor: torch.Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
-    """Concatenates the ranks' tensors along the first dimension, in rank order.
+    """Concatenates the ranks' tensors along the first dimension, in rank order. All ranks of the set must call it.
 
     Args:
         tensor: at least one dimension; the first one may differ between ranks, the others may not.
@@ -241,6 +246,10 @@ def allgather(
 
     Returns:
         A new tensor of shape [sum of the first dimensions, ...], the same on every rank. Differentiable.
+
+    Raises:
+        ValueError, TypeError: this rank's call is wrong, or the tensor is a scalar; see `hvd.torch.collectives`.
+        HorovodInternalError: the ranks disagree, or one was lost.
     """
     if torch.compiler.is_compiling():
         return torch.ops.hvd.allgather(tensor, name, set_id(process_set))
@@ -311,7 +320,7 @@ class _Broadcast(torch.autograd.Function):
 def broadcast(
     tensor: torch.Tensor, root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
-    """Gives every rank the root's tensor.
+    """Gives every rank the root's tensor. All ranks of the set must call it.
 
     Args:
         tensor: the same shape and dtype on every rank; not modified.
@@ -321,6 +330,10 @@ def broadcast(
 
     Returns:
         A new tensor of the same shape and dtype. Differentiable.
+
+    Raises:
+        ValueError, TypeError: this rank's call is wrong, or the root is not in the set; see `hvd.torch.collectives`.
+        HorovodInternalError: the ranks disagree, or one was lost.
     """
     if torch.compiler.is_compiling():
         return torch.ops.hvd.broadcast(tensor, root_rank, name, set_id(process_set))
@@ -372,7 +385,8 @@ def alltoall(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Sends each rank its rows of the tensor, and concatenates what comes from each rank, in rank order.
+    """Sends each rank its rows of the tensor, and concatenates what comes from each rank, in rank order. All ranks of
+    the set must call it.
 
     Args:
         tensor: at least one dimension; the first one may differ between ranks, the others may not.
@@ -383,6 +397,11 @@ def alltoall(
 
     Returns:
         A new tensor; if splits are given, also the number of rows received from each rank (int32). Differentiable.
+
+    Raises:
+        ValueError, TypeError: this rank's call is wrong, the tensor is a scalar, or the splits do not fit its rows; see
+            `hvd.torch.collectives`.
+        HorovodInternalError: the ranks disagree, or one was lost.
     """
     if splits is None and torch.compiler.is_compiling():
         return torch.ops.hvd.alltoall(tensor, name, set_id(process_set))
@@ -489,7 +508,8 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
-    """Reduces a tensor over all ranks and gives each rank its part of the rows, in rank order.
+    """Reduces a tensor over all ranks and gives each rank its part of the rows, in rank order. All ranks of the set
+    must call it.
 
     Args:
         tensor: the same shape, of at least one dimension, and dtype on every rank. Rows that do not divide evenly go
@@ -499,6 +519,12 @@ def reducescatter(
 
     Returns:
         A new tensor: this rank's rows. Average and Sum are differentiable.
+
+    Raises:
+        ValueError, TypeError: this rank's call is wrong, its dtype lacks the operation, or the tensor is a scalar;
+            see `hvd.torch.collectives`.
+        HorovodInternalError: the ranks disagree, or one was lost.
+        NotImplementedError: in the backward pass of another operation than Average and Sum.
     """
     arguments = (name, resolve_op(op, None), process_set, prescale_factor, postscale_factor)
     if compression is not Compression.none:

@@ -21,13 +21,21 @@ class SyncBatchNorm(_BatchNorm):
     different sizes, also empty. The gradients of weight and bias are those of this rank's batch, as elsewhere. In
     evaluation mode, and on a rank that is alone, it does what those do.
 
+    Inputs have the shape [N, num_features, ...] and a floating-point dtype; statistics are taken in float32 at least.
+    The output has the input's shape and dtype.
+
     Args:
         num_features: channels, the input's second dimension.
         eps: added to the variance.
         momentum: weight of a new batch in the running statistics; None: all batches have the same weight.
         affine: whether there are a weight and a bias.
-        track_running_stats: whether there are running statistics; without them batches are normalised by themselves in
-            evaluation mode, each rank's for itself.
+        track_running_stats: whether there are running statistics; without them each rank normalises its
+            batches in evaluation mode with their own statistics.
+
+    Raises:
+        ValueError: in a call: an input of another shape; in training mode also one value per channel on all ranks
+            together, of which there is no variance.
+        HorovodInternalError: in a call in training mode, and its backward pass: a rank was lost, or does not call it.
     """
 
     def __init__(

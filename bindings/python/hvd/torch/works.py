@@ -1,8 +1,8 @@
 """An operation of a torch process group, and the threads that complete its future.
 
-The runtime completes operations without Python, and whoever waits for one waits there. A future has to be completed by
-somebody: by a thread that waits in its stead. Each has one of its own, taken from those that are idle, so that what a
-future's callback does, be it waiting for another future, holds nobody up.
+The runtime completes operations without Python, and callers wait in the runtime. A future, however, must be completed
+by a thread of this process, which waits for the operation. Each future has a thread of its own, taken from a pool of
+idle ones, so that a callback that blocks, for instance on another future, delays no other future.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def _this_host(args: Any) -> str:
 
 
 def _of_mpirun(args: Any, environment: Mapping[str, str]) -> list[str]:
-    """What Open MPI needs to be told to do what horovodrun is expected to do. MPICH does so by itself."""
+    """What Open MPI needs to be told to do what horovodrun is expected to do. MPICH does so without options."""
     try:
         done = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, timeout=60)
     except OSError as error:
@@ -106,7 +106,7 @@ def _of_mpirun(args: Any, environment: Mapping[str, str]) -> list[str]:
     if doctor.kind_of_mpi(done.stdout + done.stderr)[0] != "Open MPI":
         return []
     binding = [] if args.binding_args else ["--bind-to", "none", "--map-by", "slot"]
-    # On its own host mpirun hands on everything by itself.
+    # On its own host mpirun passes on the whole environment anyway.
     exported = sorted(filter(is_exportable, environment)) if args.hosts or args.hostfile else []
     ssh = ["-p", str(args.ssh_port)] if args.ssh_port else []
     ssh += ["-i", args.ssh_identity_file] if args.ssh_identity_file else []
