@@ -367,8 +367,17 @@ def test_elastic_settings_of_horovod():
     executor.start()
     with pytest.raises(RankFailedError, match=r"elastic-timeout"):
         executor.run(os.getpid)
-    with pytest.raises(ValueError, match="gpus_per_slot"):
+    with pytest.raises(ValueError, match=r"gpus_per_slot is 1 and use_gpu is False: give use_gpu=True"):
         ElasticRayExecutor(settings, gpus_per_slot=1)
+
+
+def test_elastic_settings_that_horovod_does_not_have(recwarn):
+    from horovod.ray import ElasticRayExecutor
+
+    settings = ElasticRayExecutor.create_settings(cooldown_range=(1, 2), verbose=2, ssh_port=22)
+    assert settings.cooldown_range == (1, 2) and not recwarn.list
+    with pytest.warns(UserWarning, match="create_settings has no option reset_limits, which has no effect"):
+        ElasticRayExecutor.create_settings(reset_limits=3)
 
 
 class Clock:

@@ -39,8 +39,13 @@ class Limits:
     elastic_timeout: int
 
     def __post_init__(self) -> None:
-        if self.min_workers < 1 or (self.max_workers is not None and self.max_workers < self.min_workers):
-            raise ValueError(f"min_workers is {self.min_workers} and max_workers is {self.max_workers}")
+        if self.min_workers < 1:
+            raise ValueError(f"min_workers must be at least 1, not {self.min_workers}")
+        if self.max_workers is not None and self.max_workers < self.min_workers:
+            raise ValueError(
+                f"max_workers is {self.max_workers}, below min_workers, which is {self.min_workers}: raise it, or "
+                "leave it out to use all nodes"
+            )
 
     def options(self) -> list[str]:
         """For hvdrun."""

@@ -93,13 +93,19 @@ class RayExecutor:
         strategy: str = "PACK",
     ) -> None:
         if gpus_per_worker is not None and not use_gpu:
-            raise ValueError(f"gpus_per_worker is {gpus_per_worker}, but use_gpu is False")
+            raise ValueError(
+                f"gpus_per_worker is {gpus_per_worker}, but use_gpu is False: give use_gpu=True, or leave "
+                "gpus_per_worker out"
+            )
         self.settings = Settings() if settings is None else settings
         gpus = (gpus_per_worker or 1) if use_gpu else 0
         self._job: ActorsJob | ElasticJob
         if min_workers is None:
             if max_workers is not None:
-                raise ValueError(f"max_workers is {max_workers}, but there is no min_workers")
+                raise ValueError(
+                    f"max_workers is {max_workers}, but there is no min_workers, which makes a job elastic: give both, "
+                    "or num_workers alone"
+                )
             layout = Layout(
                 workers=num_workers,
                 hosts=num_hosts,
@@ -117,7 +123,10 @@ class RayExecutor:
             limits = Limits(min_workers, max_workers, reset_limit, cooldown_range, elastic_timeout)
             discovery = None if override_discovery else self.settings.discovery
             if discovery is None and not override_discovery:
-                raise ValueError("override_discovery is False, and settings.discovery is not set")
+                raise ValueError(
+                    "override_discovery is False, and settings.discovery is not set: set it, or leave "
+                    "override_discovery out to use all nodes"
+                )
             self._job = ElasticJob(self.settings, limits, cpus_per_worker, gpus, discovery)
 
     def start(

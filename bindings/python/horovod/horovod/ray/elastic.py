@@ -16,10 +16,15 @@ from hvd.ray.placement import fitting
 
 __all__ = ["ElasticRayExecutor", "ElasticSettings", "RayHostDiscovery"]
 
+_WITHOUT_EFFECT = (
+    *("binding_args", "extra_mpi_args", "output_filename", "prefix_output_with_timestamp", "run_func_mode"),
+    *("ssh_port", "tcp_flag", "timestamp_output", "verbose"),
+)
+
 
 class RayHostDiscovery(HostDiscovery):
-    """All nodes of the cluster, with as many slots as they have CPUs, and GPUs if these are used, for; whatever else
-    runs there. Scripts derive discoveries of their own from it."""
+    """All nodes of the cluster. A node's number of slots follows from its total CPUs, and GPUs with use_gpu, whether or
+    not other work occupies them. Scripts derive their own discoveries from it."""
 
     def __init__(self, use_gpu: bool = False, cpus_per_slot: int = 1, gpus_per_slot: int = 1) -> None:
         self.use_gpu = use_gpu
@@ -76,11 +81,20 @@ class ElasticRayExecutor:
         **kwargs: Any,
     ) -> ElasticSettings:
         """How many ranks there may be, how often they may change, and how long to wait: for enough ranks, and for each
-        other in `init()`. min_np and max_np are older names. What Horovod needs besides is without effect."""
+        other in `init()`. min_np and max_np are older names.
+
+        Args:
+            kwargs: cooldown_range; see `hvd.ray.RayExecutor`. The further settings that Horovod has are without effect,
+                as ssh_identity_file and nics are: binding_args, extra_mpi_args, output_filename,
+                prefix_output_with_timestamp, run_func_mode, ssh_port, tcp_flag, timestamp_output, verbose. Others cause
+                a warning.
+        """
         if min_np is not None or max_np is not None:
             warnings.warn("min_np and max_np are now called min_num_proc and max_num_proc", DeprecationWarning, 2)
         least, most = min_np or min_num_proc, max_np or max_num_proc
-        cooldown_range = kwargs.get("cooldown_range")
+        cooldown_range = kwargs.pop("cooldown_range", None)
+        for name in sorted(kwargs.keys() - set(_WITHOUT_EFFECT)):
+            warnings.warn(f"create_settings has no option {name}, which has no effect", UserWarning, 2)
         return ElasticSettings(least, most, reset_limit, elastic_timeout, timeout_s, cooldown_range)
 
     def __init__(
@@ -93,7 +107,10 @@ class ElasticRayExecutor:
         override_discovery: bool = True,
     ) -> None:
         if gpus_per_slot is not None and not (use_gpu and gpus_per_slot >= 1):
-            raise ValueError(f"gpus_per_slot is {gpus_per_slot} and use_gpu is {use_gpu}")
+            raise ValueError(
+                f"gpus_per_slot is {gpus_per_slot} and use_gpu is {use_gpu}: give use_gpu=True, and at least 1 GPU a "
+                "slot, or leave gpus_per_slot out"
+            )
         self.settings = settings
         self._env_vars = env_vars
         self._executor = RayExecutor(
