@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import runpy
@@ -252,6 +253,61 @@ def test_tf_keras(tmp_path) -> None:
         assert float(kept.getModel().optimizer.learning_rate) == pytest.approx(0.05)
     with pytest.raises(ValueError, match=r"of keras or tf_keras is needed, and torch.* is of neither"):
         KerasEstimator(model=torch.nn.Linear(3, 1), loss="mse", **columns, **settings).fit_on_parquet()
+
+
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+def test_a_compiled_model_keeps_its_objective(tmp_path, package) -> None:
+    """Of two outputs only the first counts, as the model was compiled; params come before that."""
+    from hvd.spark.keras import KerasEstimator
+
+    keras = importlib.import_module(package)
+    inputs = np.random.default_rng(0).normal(size=(ROWS, 3))
+    table = pyarrow.table({"x": list(inputs), "y": inputs @ WEIGHTS, "z": inputs @ WEIGHTS})
+    (tmp_path / "intermediate_train_data").mkdir()
+    pyarrow.parquet.write_table(table, tmp_path / "intermediate_train_data" / "part-0.parquet")
+    given = keras.Input((3,))
+    model = keras.Model(given, [keras.layers.Dense(1, name=name)(given) for name in ("first", "second")])
+    model.compile(
+        optimizer=keras.optimizers.SGD(0.05),
+        loss=["mse", "mse"],
+        loss_weights=[1.0, 0.0],
+        metrics=[["mae"], [keras.metrics.RootMeanSquaredError()]],
+    )
+    settings = {"store": Store.create(str(tmp_path)), "backend": Here(), "batch_size": 10, "epochs": 2, "verbose": 0}
+    settings |= {"model": model, "feature_cols": ["x"], "label_cols": ["y", "z"]}
+
+    def history(**params) -> dict[str, list[float]]:
+        return KerasEstimator(**settings, **params).fit_on_parquet().getHistory()
+
+    kept = history(run_id="kept")
+    assert kept["loss"] == pytest.approx(kept["first_loss"], rel=1e-4) and kept["second_loss"][-1] > 1
+    assert {"first_mae", "second_root_mean_squared_error"} <= kept.keys()
+    resumed = history(run_id="kept")
+    assert resumed["loss"] == pytest.approx(resumed["first_loss"], rel=1e-4) and "first_mae" in resumed
+    chosen = history(loss_weights=[0.0, 1.0], metrics=[["mse"], ["mse"]])
+    assert chosen["loss"] == pytest.approx(chosen["second_loss"], rel=1e-4) and "first_mae" not in chosen
+    other = history(loss=["mae", "mae"])
+    totals = [first + second for first, second in zip(other["first_loss"], other["second_loss"])]
+    assert other["loss"] == pytest.approx(totals, rel=1e-4) and "first_mae" not in other
+
+
+def test_a_compiled_model_that_does_not_say_how(tmp_path) -> None:
+    import keras
+
+    from hvd.spark.keras import KerasEstimator
+
+    class Own(keras.Model):
+        def get_compile_config(self):
+            return None
+
+    given = keras.Input((3,))
+    model = Own(given, keras.layers.Dense(1)(given))
+    model.compile(loss="mse")
+    columns = {"feature_cols": ["x"], "label_cols": ["y"]}
+    store = Store.create(str(tmp_path))
+    estimator = KerasEstimator(model=model, store=store, backend=Here(), custom_objects={"Own": Own}, **columns)
+    with pytest.raises(ValueError, match=r"the model does not say how it was compiled .*: give the params loss"):
+        estimator.fit_on_parquet()
 
 
 class Shards(DataModule):

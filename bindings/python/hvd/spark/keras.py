@@ -29,8 +29,9 @@ __all__ = ["KerasEstimator", "KerasModel"]
 class KerasEstimator(HvdEstimator):
     """Trains a model of Keras 3, on whichever backend Keras runs, or of tf_keras; see `HvdEstimator`.
 
-    The features come in the order of feature_cols, in the shapes of the model's inputs. Without optimizer and
-    loss, it takes those that the model was compiled with. A learning rate that is a schedule is not multiplied by the
+    The features come in the order of feature_cols, in the shapes of the model's inputs. Without the param optimizer, it
+    takes the one that the model was compiled with; without loss, also the loss and its metrics, and loss_weights and
+    metrics where these params are not set. A learning rate that is a schedule is not multiplied by the
     number of ranks. transformation_fn gets a batch as a pandas.DataFrame.
     """
 
@@ -48,8 +49,8 @@ class KerasEstimator(HvdEstimator):
     def _check(self) -> None:
         super()._check()
         _keras_of(self.getModel())
-        if not self.getLoss() and not _is_compiled(self.getModel()):
-            raise ValueError("KerasEstimator needs the param loss, or a model that is compiled")
+        if not self.getLoss():
+            _compile_config(self.getModel())  # raises if there is none
 
     def _training(self) -> tuple[Callable[..., Any], Sequence[Any]]:
         names = "loss loss_weights metrics callbacks checkpoint_callback label_shapes transformation_fn"
@@ -59,6 +60,7 @@ class KerasEstimator(HvdEstimator):
         keras = _keras_of(self.getModel())
         settings["optimizer"] = keras.optimizers.serialize(keras.optimizers.get(optimizer))
         settings["keras"] = keras.__name__
+        settings["compiled"] = {} if self.getLoss() else _compile_config(self.getModel())
         return _train, (to_bytes(self.getModel()), settings)
 
     def _trained(self, work: Work, result: Any) -> KerasModel:
@@ -100,8 +102,17 @@ def _keras_of(model: Any) -> Any:
     return importlib.import_module(framework.name_of_keras(model))
 
 
-def _is_compiled(model: Any) -> bool:
-    return bool(getattr(model, "compiled", False) or getattr(model, "_is_compiled", False))  # Keras 3; tf_keras
+def _compile_config(model: Any) -> Mapping[str, Any]:
+    """The arguments of the model's `compile()`, as Keras writes them to files."""
+    if not (getattr(model, "compiled", False) or getattr(model, "_is_compiled", False)):  # Keras 3; tf_keras
+        raise ValueError("KerasEstimator needs the param loss, or a model that is compiled")
+    config: Mapping[str, Any] | None = model.get_compile_config()
+    if not config or "loss" not in config:
+        raise ValueError(
+            "the model does not say how it was compiled (get_compile_config()): give the params loss, loss_weights and "
+            "metrics"
+        )
+    return config
 
 
 def to_bytes(model: Any) -> bytes:
@@ -191,14 +202,17 @@ def _compiled(work: Work, content: bytes, settings: Mapping[str, Any]) -> Any:
     )
     if not _has_schedule(optimizer):
         set_learning_rate(optimizer, learning_rate_of(optimizer) * hvd.size())
-    was_compiled = _is_compiled(model) and not settings["loss"]
-    model.compile(
-        optimizer=optimizer,
-        loss=model.loss if was_compiled else settings["loss"],
-        loss_weights=settings["loss_weights"],
-        metrics=settings["metrics"] or None,
-    )
+    model.compile(optimizer=optimizer, **_objective(keras, settings))
     return model
+
+
+def _objective(keras: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The params, and for those that are not set what the model was compiled with, as arguments of `compile()`."""
+    found = {name: settings.get(name) for name in ("loss", "loss_weights", "metrics", "weighted_metrics")}
+    for name, compiled in settings["compiled"].items():
+        if name in found and not found[name]:
+            found[name] = keras.saving.deserialize_keras_object(compiled, custom_objects=settings["custom_objects"])
+    return {name: value or None for name, value in found.items()}
 
 
 def _has_schedule(optimizer: Any) -> bool:
