@@ -8,6 +8,7 @@ import os
 import pickle
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -255,7 +256,7 @@ def test_errors_before_anything_starts(session, monkeypatch) -> None:
     start = time.monotonic()
     with pytest.raises(ValueError, match=r"9 ranks need as many slots at once, but .* have 5"):
         hvd.spark.run(add_up, (1,), num_proc=9)
-    with pytest.raises(ValueError, match="at least one rank"):
+    with pytest.raises(ValueError, match="must be at least 1, not"):
         hvd.spark.run(add_up, (1,), num_proc=0)
     assert time.monotonic() - start < LIMIT_S  # and not after start_timeout, ten minutes
     assert engine.active().default_parallelism() == 5
@@ -524,16 +525,46 @@ def test_a_cluster_that_fails_says_why(session, monkeypatch) -> None:
             if feed.next_batch(4) and context.job_name == "worker":
                 raise ArithmeticError("a bad batch")
 
-    cluster = hvd.spark.cluster(work, num_workers=2)
+    boards: list[subprocess.Popen] = []
+
+    def start_board(folder: str) -> subprocess.Popen:
+        boards.append(subprocess.Popen(["sleep", "1000"]))
+        return boards[-1]
+
+    monkeypatch.setattr(roles, "_start_tensorboard", start_board)
+    cluster = hvd.spark.cluster(work, num_workers=2, tensorboard="logs")
     with pytest.raises(ArithmeticError, match="a bad batch"):
         for _ in range(1000):
             cluster.train(session.sparkContext.parallelize(range(1000), 4))
+    assert boards[0].wait(LIMIT_S) == -signal.SIGTERM  # without shutdown
     with pytest.raises(ArithmeticError, match="a bad batch"):
         cluster.shutdown(timeout=LIMIT_S)
     reader = hvd.spark.cluster(lambda args, context: context.executor_id, num_workers=2, input_mode="files")
     with pytest.raises(ValueError, match="the workers read files"):
         reader.train(session.sparkContext.parallelize(range(2), 2))
     assert reader.shutdown(timeout=LIMIT_S) == [0, 1]
+
+
+def test_a_cluster_ends_with_its_block(session, monkeypatch) -> None:
+    board = subprocess.Popen(["sleep", "1000"])
+    monkeypatch.setattr(roles, "_start_tensorboard", lambda folder: board)
+
+    def work(args, context):
+        feed, count = context.get_data_feed(), 0
+        while not feed.should_stop():
+            count += len(feed.next_batch(4))
+        return count
+
+    rows = session.sparkContext.parallelize(range(20), 4)
+    with hvd.spark.cluster(work, num_workers=2) as cluster:
+        cluster.train(rows)
+    assert sum(cluster.shutdown(timeout=LIMIT_S)) == 20
+    with pytest.raises(KeyError), hvd.spark.cluster(work, num_workers=2, tensorboard="logs") as cluster:
+        cluster.train(rows)
+        raise KeyError
+    assert board.poll() == -signal.SIGTERM
+    with pytest.raises(feeding.FeedError, match="the driver has left the cluster by an exception"):
+        cluster.shutdown(timeout=LIMIT_S)
 
 
 def train_to_three(folder: str, context) -> tuple[float, int, int]:

@@ -8,6 +8,7 @@ cluster.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -123,7 +124,8 @@ class _Epoch:
 
 
 class Cluster:
-    """On the driver: a function that runs in roles, made by `hvd.spark.cluster`."""
+    """On the driver: a function that runs in roles, made by `hvd.spark.cluster`. A context manager: leaving it calls
+    `shutdown()`. If an exception leaves it, the workers get a FeedError instead of further rows, and nobody waits."""
 
     def __init__(
         self,
@@ -153,6 +155,7 @@ class Cluster:
         self._results: list[Any] = []
         self._error: BaseException | None = None
         self._tensorboard = None if tensorboard is None else _start_tensorboard(tensorboard)
+        atexit.register(self._end_tensorboard)
         threading.Thread(target=self._run, name="hvd-cluster", daemon=True).start()
 
     def _run(self) -> None:
@@ -167,7 +170,14 @@ class Cluster:
             with self._changed:
                 self._has_ended = True
                 self._changed.notify_all()
+            self._end_tensorboard()
             self._lost_worker()
+
+    def _end_tensorboard(self) -> None:
+        if self._tensorboard is not None:
+            self._tensorboard.terminate()
+            self._tensorboard.wait()
+        atexit.unregister(self._end_tensorboard)
 
     def _run_roles(self) -> list[Any] | None:
         """What the function returned, by task. None if a role was lost, and all may be started again."""
@@ -258,11 +268,18 @@ class Cluster:
         finally:
             if self._has_ended:
                 self._coordinator.close()
-                if self._tensorboard is not None:
-                    self._tensorboard.terminate()
-                    self._tensorboard.wait()
         self._raise_if_failed()
         return self._results
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.shutdown()
+            return
+        self._end_tensorboard()
+        self._coordinator.fail("the driver has left the cluster by an exception")
 
     def _await_end(self, timeout: float) -> None:
         ends_at = time.monotonic() + timeout
