@@ -47,7 +47,7 @@ ALLOWED = {
     "ops/algorithms": [*OPS, "ops/transport", "ops/reduction"],
     "ops/choice": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms"],
     "ops/host": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms", "ops/choice"],
-    "ops/hosts": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms", "ops/choice", "ops/host"],
+    "ops/two_level": [*OPS, "ops/transport", "ops/reduction", "ops/algorithms", "ops/choice", "ops/host"],
     "ops/channel": [*OPS, "core/operation/operation.h", "core/execution/channel.h", "ops/host/peer_memory.h"],
     "ops/gpu": [*OPS, "ops/reduction"],
     "ops/plugin": [*OPS, "ops/transport/transport.h", "hvd_plugin.h"],

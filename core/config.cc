@@ -36,7 +36,7 @@ std::int64_t parse_bytes(std::string_view text) {
   return parse_within<std::int64_t>(text, 0, std::int64_t{1} << 40, "a number of bytes, at most 2^40");
 }
 
-constexpr std::chrono::seconds kLongestWait{10'000'000};
+constexpr std::chrono::seconds kMaxWait{10'000'000};
 using Seconds = std::chrono::duration<double>;
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
@@ -46,7 +46,7 @@ Duration parse_duration(std::string_view text, double shortest, double longest, 
 }
 
 Duration parse_seconds(std::string_view text) {
-  return parse_duration<Seconds>(text, 0, kLongestWait.count(), "a number of seconds, at most 10000000");
+  return parse_duration<Seconds>(text, 0, kMaxWait.count(), "a number of seconds, at most 10000000");
 }
 
 bool parse_flag(std::string_view text) {
@@ -265,7 +265,7 @@ const Knob kKnobs[] = {
      "0: as long as the peer lives.",
      [](Config& c, std::string_view t) {
        c.timeouts.collective = parse_seconds(t);
-       if (c.timeouts.collective == Duration::zero()) c.timeouts.collective = kLongestWait;
+       if (c.timeouts.collective == Duration::zero()) c.timeouts.collective = kMaxWait;
      }},
     {"HVD_CPU_BACKEND", "HOROVOD_CPU_OPERATIONS", "auto",
      "What moves tensors in ordinary memory. host: shared memory and TCP. mpi: MPI's collectives, if MPI has started "

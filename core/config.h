@@ -87,7 +87,7 @@ struct Config {
     JoinDivisor join_divisor = JoinDivisor::all;
     JoinScope join_scope = JoinScope::all;
     std::int64_t fusion_threshold_bytes = 0;
-    Duration coalescing{};  // how long an answer may wait for more operations
+    Duration coalescing{};  // how long a response may wait for more operations
     int cache_capacity = 0;
     bool schedule_lock = true;
   };

@@ -18,11 +18,11 @@
 #include "ops/gpu/nccl_backend.h"
 #include "ops/host/collectives.h"
 #include "ops/host/host_context.h"
-#include "ops/hosts/two_level.h"
 #include "ops/mpi/mpi_library.h"
 #include "ops/plugin/plugin_backend.h"
 #include "ops/transport/tcp_mesh.h"
 #include "ops/transport/tcp_transport.h"
+#include "ops/two_level/two_level.h"
 
 namespace hvd {
 
@@ -56,12 +56,12 @@ std::shared_ptr<Transport> connect_all(const BackendContext& context) {
 
 // A leader waits for the ranks of its host, leaders wait for each other, and the ranks of a host wait for the results
 // that their leader gets from other leaders: the timeouts expire in this order.
-struct LimitsOfSilence {
+struct PhaseTimeouts {
   Duration inside_host;
   Duration between_hosts;
 };
 
-LimitsOfSilence limits_of_silence(const BackendContext& context) {
+PhaseTimeouts phase_timeouts(const BackendContext& context) {
   const Topology& topology = context.topology;
   const Config& config = context.config;
   const bool by_two_levels = config.data_plane.shared_memory && topology.hosts.size() > 1 &&
@@ -90,7 +90,7 @@ struct SharedHost {
         collectives({memory->data(), window_bytes(context)}, arena.get(), context.topology.local_rank,
                     context.topology.local_size,
                     {.chunk_bytes = static_cast<std::size_t>(context.config.data_plane.chunk_bytes),
-                     .timeout = limits_of_silence(context).inside_host,
+                     .timeout = phase_timeouts(context).inside_host,
                      .start_timeout = context.config.timeouts.start},
                     &context.abort, [&topology = context.topology](int local) {
                       return topology.describe(
@@ -110,7 +110,7 @@ std::shared_ptr<SharedHost> share_host(const BackendContext& context) {
       context);
 }
 
-void say(const BackendContext& context, LogLevel level, const std::string& text) {
+void log_on_rank_0(const BackendContext& context, LogLevel level, const std::string& text) {
   if (context.topology.job_rank() == 0) context.log.write(level, text);
 }
 
@@ -144,7 +144,7 @@ Links links_between(const BackendContext& context, const std::shared_ptr<PluginC
   if (!through_mpi) return through_tcp;
   const TransportChoice choice =
       choose_transport(through_mpi->costs, through_tcp.costs, static_cast<int>(members.size()));
-  say(context, LogLevel::info, choice.reason);
+  log_on_rank_0(context, LogLevel::info, choice.reason);
   return choice.mpi ? *through_mpi : through_tcp;
 }
 
@@ -170,14 +170,14 @@ std::shared_ptr<PluginCommunicator> open_on_all(const BackendContext& context, c
     return objection.empty();
   };
   if (!agree("/library")) return nullptr;
-  std::shared_ptr<PluginCommunicator> group;
+  std::shared_ptr<PluginCommunicator> communicator;
   try {
-    group = PluginCommunicator::open(library, context.topology, context.abort, context.log, context.deadline);
+    communicator = PluginCommunicator::open(library, context.topology, context.abort, context.log, context.deadline);
   } catch (const Error& error) {
     if (context.abort.raised() || Clock::now() >= context.deadline) throw;  // too late for the ranks to agree
     own = error.what();
   }
-  return agree("/group") ? group : nullptr;
+  return agree("/group") ? communicator : nullptr;
 }
 
 // MPI's ranks are those of the job, unless the job has only some of MPI's ranks or another launcher.
@@ -194,7 +194,7 @@ void check_ranks(const PluginLibrary& library, const Topology& topology) {
 // Returns the ranks' communicator in MPI, for its collectives and its messages; null if MPI is not to be used:
 // HVD_CPU_BACKEND=host, or auto and the job is on one host, has one rank, was not started by MPI, or a rank cannot use
 // it, which is logged. Throws Unsupported, on every rank, if HVD_CPU_BACKEND requires MPI and a rank cannot use it.
-std::shared_ptr<PluginCommunicator> join_mpi_group(const BackendContext& context) {
+std::shared_ptr<PluginCommunicator> join_mpi_communicator(const BackendContext& context) {
   const CpuBackend wanted = context.config.data_plane.cpu_backend;
   if (wanted == CpuBackend::host || context.topology.size == 1) return nullptr;
   const bool automatic = wanted == CpuBackend::automatic;
@@ -202,7 +202,7 @@ std::shared_ptr<PluginCommunicator> join_mpi_group(const BackendContext& context
   if (one_host && (automatic || (wanted == CpuBackend::mpi_messages && context.config.data_plane.shared_memory)))
     return nullptr;
   std::string objection;
-  auto group = open_on_all(
+  auto communicator = open_on_all(
       context, "mpi",
       [&] {
         auto library = automatic ? mpi_of_this_job() : open_mpi(context.config.data_plane.mpi_library, Launch{});
@@ -210,20 +210,21 @@ std::shared_ptr<PluginCommunicator> join_mpi_group(const BackendContext& context
         return library;
       },
       objection);
-  if (group) return group;
+  if (communicator) return communicator;
   if (!automatic) throw Unsupported("HVD_CPU_BACKEND asks for MPI, which cannot be used on " + objection);
-  say(context, LogLevel::info, "data does not go through MPI: " + objection);
+  log_on_rank_0(context, LogLevel::info, "data does not go through MPI: " + objection);
   return nullptr;
 }
 
-// Adds the group's backend; it may pass calls on to the backends that are already in the plane.
-void add_plugin_backend(DataPlane& plane, std::shared_ptr<PluginCommunicator> group, const BackendContext& context) {
+// Adds the communicator's backend; it may pass calls on to the backends that are already in the plane.
+void add_plugin_backend(DataPlane& plane, std::shared_ptr<PluginCommunicator> communicator,
+                        const BackendContext& context) {
   // A call is handed to another thread of this rank: if the two threads share a CPU, the waiting one must yield at
   // once.
   WaitPolicy policy = wait_policy_for(2 * context.topology.local_size, context.topology.local_cpus);
   policy.yields = 0;
   // Destroyed before the backends that it passes calls on to.
-  plane.backends.push_back(make_plugin_backend(std::move(group), backends_of(plane), policy, context.abort,
+  plane.backends.push_back(make_plugin_backend(std::move(communicator), backends_of(plane), policy, context.abort,
                                                context.config.timeouts.collective));
 }
 
@@ -233,13 +234,13 @@ void add_named_plugins(DataPlane& plane, const BackendContext& context) {
   for (std::size_t i = 0; i < paths.size(); ++i) {
     const std::string& path = paths[i];
     std::string objection;
-    auto group = open_on_all(
+    auto communicator = open_on_all(
         context, "plugin/" + std::to_string(i), [&path] { return std::make_shared<const PluginLibrary>(path); },
         objection);
-    if (group) {
-      add_plugin_backend(plane, std::move(group), context);
+    if (communicator) {
+      add_plugin_backend(plane, std::move(communicator), context);
     } else {
-      say(context, LogLevel::warning, "going on without a plugin of HVD_PLUGINS: " + objection);
+      log_on_rank_0(context, LogLevel::warning, "going on without a plugin of HVD_PLUGINS: " + objection);
     }
   }
 }
@@ -277,23 +278,23 @@ DataPlane make_own(const BackendContext& context, const std::shared_ptr<PluginCo
       {.costs = links.costs, .deterministic = config.data_plane.deterministic, .override = std::move(wanted)});
   plane.bucket_bytes = std::max(bucket_bytes(choice, static_cast<int>(members.size())), shares ? kHostBucketBytes : 0);
   plane.algorithms = choice.text(static_cast<int>(members.size()), shares);
-  const auto [inside_host, between_hosts] = limits_of_silence(context);
+  const auto [inside_host, between_hosts] = phase_timeouts(context);
   // MPI does not report whether bytes still move.
   const Duration timeout = std::string_view(links.name) == kTcp ? between_hosts : config.timeouts.collective;
-  std::shared_ptr<WordExchange> words;
+  std::shared_ptr<VoteExchange> votes;
   if (shares) {
-    words = make_two_level_words(host_context, transport, topology, between_hosts);
+    votes = make_two_level_vote_exchange(host_context, transport, topology, between_hosts);
     plane.backends.push_back(
-        make_two_level_backend(host_context, transport, topology, words, timeout, choice, instruction_set));
+        make_two_level_backend(host_context, transport, topology, votes, timeout, choice, instruction_set));
   } else {
-    words = make_transport_words(transport, between_hosts);
+    votes = make_transport_vote_exchange(transport, between_hosts);
   }
-  plane.backends.push_back(make_transport_backend(links.name, transport, timeout, choice, instruction_set, words));
+  plane.backends.push_back(make_transport_backend(links.name, transport, timeout, choice, instruction_set, votes));
   return plane;
 }
 
 DataPlane make(const BackendContext& context, const std::optional<LinkCosts>& given_costs) {
-  const auto mpi = join_mpi_group(context);
+  const auto mpi = join_mpi_communicator(context);
   DataPlane plane = make_own(context, mpi, given_costs);
   if (mpi && context.config.data_plane.cpu_backend == CpuBackend::mpi) add_plugin_backend(plane, mpi, context);
   add_named_plugins(plane, context);
@@ -301,7 +302,7 @@ DataPlane make(const BackendContext& context, const std::optional<LinkCosts>& gi
 }
 
 // A backend through which all ranks can exchange small values.
-Backend& talking_backend(const DataPlane& plane, const Topology& topology) {
+Backend& cpu_backend_for_all_ranks(const DataPlane& plane, const Topology& topology) {
   const ProcessSet everyone{.ranks = all_ranks(topology.size)};
   CollectiveCall barrier;
   barrier.collective = Collective::barrier;
@@ -326,7 +327,7 @@ DataPlane with_gpus(DataPlane plane, const BackendContext& context) {
                                               .abort = context.abort,
                                               .log = context.log,
                                               .devices = std::move(devices),
-                                              .host = talking_backend(plane, context.topology),
+                                              .cpu_backend = cpu_backend_for_all_ranks(plane, context.topology),
                                               .through_host = std::move(detour)}));
   return plane;
 }

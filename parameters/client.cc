@@ -153,7 +153,7 @@ class ParameterClient::State {
         }
         const TimePoint now = Clock::now();
         if (begins) begin_wait(now);
-        for (const auto& link : links) link->look_for_silence(now);
+        for (const auto& link : links) link->check_lease(now);
         Link* const link = awaited();
         if (link != nullptr) measured.is_for(link->server(), now);
         if (now >= deadline) {
@@ -190,7 +190,7 @@ class ParameterClient::State {
   // Ends all calls if the job has failed: nobody waits for them, and their memory may go.
   void check_alarm(AlarmClock& alarm) EXCLUDES(mutex) {
     try {
-      alarm.look();
+      alarm.poll();
     } catch (const Error& error) {
       const MutexLock lock(mutex);
       end(error.status());
@@ -423,7 +423,7 @@ void ParameterClient::State::connect() {
       if (!link->connect()) missing = link.get();
     }
     if (missing == nullptr) break;
-    alarm.look();
+    alarm.poll();
     if (!missing->wait(deadline_after(kNap))) std::this_thread::sleep_for(1ms);
   }
   for (const auto& link : links) clock = std::max(clock, link->first_clock());

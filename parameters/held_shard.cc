@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "parameters/shard_places.h"
+#include "parameters/shard_directory.h"
 #include "parameters/snapshot.h"
 
 namespace hvd {
@@ -96,7 +96,7 @@ void HeldShard::move_to(int server) {
 // answer does not come: so the shard is not this server's any more in any case.
 void HeldShard::finish_move() {
   try {
-    ShardPlaces(store_, options_.servers).has_moved(number(), options_.server, *destination_);
+    ShardDirectory(store_, options_.servers).has_moved(number(), options_.server, *destination_);
     log_.warning("shard " + std::to_string(number()) + " has moved to server " + std::to_string(*destination_) +
                  ", because this one had more to do");
   } catch (const Error& error) {
@@ -113,14 +113,14 @@ void HeldShard::give_up_move(const Error& cause) {
   replicated_.shard().keep_evicted(false);
   const int destination = *std::exchange(destination_, std::nullopt);
   try {
-    ShardPlaces(store_, options_.servers).want(number(), destination, options_.server);
+    ShardDirectory(store_, options_.servers).want(number(), destination, options_.server);
   } catch (const Error&) {  // without the store nothing moves any more
   }
 }
 
 bool HeldShard::arrives() {
   try {
-    if (role_ != Role::replica || ShardPlaces(store_, options_.servers).server_of(number()) != options_.server) {
+    if (role_ != Role::replica || ShardDirectory(store_, options_.servers).server_of(number()) != options_.server) {
       return false;
     }
   } catch (const Error& error) {
@@ -186,10 +186,10 @@ void HeldShards::hold_own(bool is_first_start) {
     if (is_first_start) hold(static_cast<std::uint32_t>(options_.server), Role::primary).begin_with_replica();
     return;
   }
-  const ShardPlaces places(store_, options_.servers);
+  const ShardDirectory directory(store_, options_.servers);
   bool is_restored = false;
   for (int shard = 0; shard < options_.shards(); ++shard) {
-    if (places.server_of(shard) != options_.server) continue;
+    if (directory.server_of(shard) != options_.server) continue;
     Shard& own = hold(static_cast<std::uint32_t>(shard), Role::primary).replicated().shard();
     if (!is_first_start && restore_own_snapshot(own, options_.snapshot)) is_restored = true;
   }

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "parameters/shard_places.h"
+#include "parameters/shard_directory.h"
 
 namespace hvd {
 
@@ -31,7 +31,7 @@ std::string Link::name() const { return "parameter server " + std::to_string(ser
 int Link::find_server() const {
   const int servers = worker_.options.servers;
   if (worker_.options.copies > 1) return (shard_ + (tries_replica_ ? 1 : 0)) % servers;
-  return ShardPlaces(worker_.store, servers).server_of(shard_);
+  return ShardDirectory(worker_.store, servers).server_of(shard_);
 }
 
 // ---- The connection
@@ -97,8 +97,8 @@ bool Link::wait(Deadline deadline) {
   return true;
 }
 
-void Link::look_for_silence(TimePoint now) {
-  if (pipe_) pipe_->look_for_silence(now);
+void Link::check_lease(TimePoint now) {
+  if (pipe_) pipe_->check_lease(now);
 }
 
 void Link::forget_tables(std::size_t count) {
@@ -107,7 +107,7 @@ void Link::forget_tables(std::size_t count) {
 }
 
 void Link::close(const Status& reason) {
-  for (const ShardMessage& message : messages_) finish(message, reason, 0);
+  for (const ShardMessage& message : messages_) complete_part(message, reason, 0);
   messages_.clear();
   sent_ = 0;
   pipe_.reset();
@@ -176,7 +176,7 @@ void Link::take(const PsAnswer& answer, std::span<const std::byte> payload) {
   const ShardMessage& message = messages_.front();
   const std::string_view text(reinterpret_cast<const char*>(payload.data()), payload.size());
   if (answer.status != 0) {
-    finish(message, Status(static_cast<StatusCode>(answer.status), std::string(text)), 0);
+    complete_part(message, Status(static_cast<StatusCode>(answer.status), std::string(text)), 0);
   } else {
     has_changed_ = has_changed_ || changes_rows(message.request.op);
     min_clock_ = std::max(min_clock_, answer.min_clock);
@@ -185,14 +185,14 @@ void Link::take(const PsAnswer& answer, std::span<const std::byte> payload) {
     if (message.wants_rows() && !message.copy_rows(payload)) {
       throw Internal(name() + " has answered with rows of another size");
     }
-    finish(message, Status(), answer.version);
+    complete_part(message, Status(), answer.version);
     if (message.wants_rows()) message.cache_rows(payload);
   }
   messages_.pop_front();
   --sent_;
 }
 
-void Link::finish(const ShardMessage& message, Status status, std::uint64_t version) {
+void Link::complete_part(const ShardMessage& message, Status status, std::uint64_t version) {
   if (message.cache != nullptr && message.has_gradients()) {
     for (std::size_t i = 0; i < message.request.rows; ++i) message.cache->end_push(message.key(i));
   }

@@ -43,7 +43,7 @@ class Link {
   bool is_connected() const { return pipe_ != nullptr; }
   // Sleeps until there may be progress. False: it cannot know when.
   bool wait(Deadline deadline);
-  void look_for_silence(TimePoint now);
+  void check_lease(TimePoint now);
   // The tables from number `count` on are not open any longer.
   void forget_tables(std::size_t count);
   void close(const Status& reason);
@@ -61,7 +61,7 @@ class Link {
   bool send(const ShardMessage& message);
   void take_answers();
   void take(const PsAnswer& answer, std::span<const std::byte> payload);
-  void finish(const ShardMessage& message, Status status, std::uint64_t version);
+  void complete_part(const ShardMessage& message, Status status, std::uint64_t version);
 
   const WorkerIdentity& worker_;
   const int shard_;

@@ -237,12 +237,12 @@ class SocketPipe final : public Pipe {
   void notice_event() override { is_readable_ = true; }
   void is_to_sleep(bool) override {}
 
-  void look_for_silence(TimePoint now) override {
+  void check_lease(TimePoint now) override {
     if (now < next_look()) return;
     next_look_ = now + kLookForSilence;
     const Delivery delivery = socket_.delivery();
     is_in_flight_ = !delivery.complete;
-    if (silence_.look(delivery, now) >= lease_) is_closed_ = is_silent_ = true;
+    if (silence_.update(delivery, now) >= lease_) is_closed_ = is_silent_ = true;
   }
 
   Deadline next_look() const override { return is_in_flight_ ? next_look_ : Deadline::max(); }

@@ -52,7 +52,7 @@ class Pipe {
 
   // Between hosts: a host that has not answered for the lease counts as lost, and input() says so. Call it now and
   // then, by next_look() at the latest while anything is in flight.
-  virtual void look_for_silence(TimePoint /*now*/) {}
+  virtual void check_lease(TimePoint /*now*/) {}
   virtual Deadline next_look() const { return Deadline::max(); }
 
   // For the worker: sleeps until the server has done something, or until the deadline; may return earlier.

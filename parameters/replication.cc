@@ -59,8 +59,9 @@ void Replication::look_for_peer() {
   next_search_ = deadline_after(kSearchInterval);
   const std::int64_t start = store_.add(ps_keys::starts(peer_), 0);
   if (start == 0) return;
-  const ServerPlace place = ServerPlace::parse(store_.get(ps_keys::place(peer_, start), deadline_after(kPlaceTime)));
-  attempt_ = std::make_unique<ConnectionAttempt>(Address::parse(place.remote), key_, Purpose::parameters, server_);
+  const ServerAddresses addresses =
+      ServerAddresses::parse(store_.get(ps_keys::place(peer_, start), deadline_after(kPlaceTime)));
+  attempt_ = std::make_unique<ConnectionAttempt>(Address::parse(addresses.remote), key_, Purpose::parameters, server_);
   attempt_ends_ = deadline_after(kAttemptTime);
 }
 
@@ -79,7 +80,7 @@ bool Replication::progress(const ShardGeneration& generation) {
     }
     if (broken_) throw PeerLost(*broken_);
     if (pipe_) {
-      pipe_->look_for_silence(Clock::now());
+      pipe_->check_lease(Clock::now());
       if (send_evicted()) send_state(generation);
       pipe_->flush();
       take_answers();

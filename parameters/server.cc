@@ -64,19 +64,19 @@ void tell_stall(ServerConnection& client, HeldShards& shards, const Log& log) {
 
 }  // namespace
 
-std::string ServerPlace::to_string() const {
+std::string ServerAddresses::to_string() const {
   ByteWriter writer;
   for (const std::string* part : {&local, &remote, &host_key}) writer.put_string(*part);
   const Bytes bytes = writer.take();
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-ServerPlace ServerPlace::parse(const std::string& text) {
+ServerAddresses ServerAddresses::parse(const std::string& text) {
   ByteReader reader(std::as_bytes(std::span(text)));
-  ServerPlace place;
-  for (std::string* part : {&place.local, &place.remote, &place.host_key}) *part = reader.get_string();
+  ServerAddresses addresses;
+  for (std::string* part : {&addresses.local, &addresses.remote, &addresses.host_key}) *part = reader.get_string();
   reader.expect_end();
-  return place;
+  return addresses;
 }
 
 class ParameterServer::State {
@@ -91,8 +91,8 @@ class ParameterServer::State {
     if (options.copies > 1 && options.servers < 2) throw InvalidArgument("two copies of a shard need two servers");
     const std::int64_t start = store_.add(ps_keys::starts(options.server), 1);
     shards_.hold_own(start == 1);
-    const ServerPlace place = connections_.listen(options_, key_);
-    store_.set(ps_keys::place(options.server, start), place.to_string());
+    const ServerAddresses addresses = connections_.listen(options_, key_);
+    store_.set(ps_keys::place(options.server, start), addresses.to_string());
   }
 
   void run() {
@@ -123,7 +123,7 @@ class ParameterServer::State {
       sleep();
       idle_turns = 0;
     }
-    finish();
+    send_last_answers();
   }
 
   void stop() noexcept {
@@ -229,7 +229,7 @@ class ParameterServer::State {
       if (!held.is_primary()) close_connections(number);
     }
     for (ServerConnection& client : connections_.all()) {
-      client.pipe->look_for_silence(now);
+      client.pipe->check_lease(now);
       if (now >= client.stall_deadline(options_.stall_warning)) tell_stall(client, shards_, log_);
     }
     if (snapshots_.is_due(now)) write_own_snapshot(now);
@@ -282,7 +282,7 @@ class ParameterServer::State {
   }
 
   // The last answers, and what replicas lack, are on their way.
-  void finish() {
+  void send_last_answers() {
     const Deadline deadline = deadline_after(kFinishTime);
     for (auto& [number, held] : shards_) held.stop_moving();
     const auto has_output = [](const ServerConnection& client) { return client.pipe->has_output(); };
@@ -296,12 +296,12 @@ class ParameterServer::State {
       replicate();
       poll(1ms);
     }
-    settle_arrivals(deadline);
+    resolve_incoming_moves(deadline);
     write_last_snapshot();
   }
 
   // Whether a shard that was moving to this server has become its own: the other server may just be saying so.
-  void settle_arrivals(Deadline deadline) {
+  void resolve_incoming_moves(Deadline deadline) {
     const auto is_arriving = [this](auto& entry) {
       return options_.copies == 1 && entry.second.role() == Role::replica && !entry.second.arrives();
     };

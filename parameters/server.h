@@ -1,7 +1,7 @@
 // A parameter server: some shards of all tables, and the connections of the workers to them. With two copies, server s
 // and the next one have shard s, and a server has two: it answers for its own, and for the other once that server is
 // lost. With one copy and several parts for each server, shards move from servers with much to do to others
-// (parameters/shard_places.h).
+// (parameters/shard_directory.h).
 //
 // One thread reads requests, applies them and answers, so that a row has one writer and no lock. It takes requests that
 // nobody has announced, and outlives its workers: it has no part in the job's collectives, nor in their abort flag.
@@ -35,13 +35,13 @@ inline std::string incarnations(int worker) { return "ps/worker/" + std::to_stri
 constexpr Duration kPlaceTime = std::chrono::milliseconds(50);  // to read a place that the store has
 
 // What a server announces: addresses, and the identity of its host.
-struct ServerPlace {
+struct ServerAddresses {
   std::string local;     // of an abstract socket; empty: none
   std::string remote;    // of a TCP port
   std::string host_key;  // RankIdentity's
 
   std::string to_string() const;
-  static ServerPlace parse(const std::string& text);  // throws Internal
+  static ServerAddresses parse(const std::string& text);  // throws Internal
 };
 
 struct ServerOptions {

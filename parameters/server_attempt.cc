@@ -20,11 +20,12 @@ ServerAttempt::ServerAttempt(const WorkerIdentity& worker, int shard, int server
     : worker_(worker), shard_(shard), tables_(tables), count_(count), limit_(deadline_after(kConnectTime)) {
   const std::int64_t start = worker.store.add(ps_keys::starts(server), 0);
   if (start == 0) throw PeerLost("it has not been started yet");
-  const auto place = ServerPlace::parse(worker.store.get(ps_keys::place(server, start), deadline_after(kPlaceTime)));
+  const auto addresses =
+      ServerAddresses::parse(worker.store.get(ps_keys::place(server, start), deadline_after(kPlaceTime)));
   const WorkerOptions& options = worker.options;
-  shares_memory_ = options.shares_memory && !place.local.empty() && place.host_key == options.host_key;
-  connection_.emplace(Address::parse(shares_memory_ ? place.local : place.remote), worker.key, Purpose::parameters,
-                      options.worker);
+  shares_memory_ = options.shares_memory && !addresses.local.empty() && addresses.host_key == options.host_key;
+  connection_.emplace(Address::parse(shares_memory_ ? addresses.local : addresses.remote), worker.key,
+                      Purpose::parameters, options.worker);
 }
 
 bool ServerAttempt::advance() {
@@ -79,7 +80,7 @@ void ServerAttempt::ask(PsOp op, std::span<const std::byte> payload) {
 
 // Throws the error that it is.
 std::optional<PsAnswer> ServerAttempt::take_answer() {
-  pipe_->look_for_silence(Clock::now());
+  pipe_->check_lease(Clock::now());
   pipe_->flush();
   const auto input = pipe_->input();
   if (input.size() < kPsHeaderBytes) return std::nullopt;

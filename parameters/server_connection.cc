@@ -94,23 +94,23 @@ ServerConnections::ServerConnections(Duration lease, const Log& log)
       log_(log),
       cpus_(count_cpus()),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
-      bell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  if (!epoll_ || !bell_) throw Internal("epoll: " + error_text(errno));
-  watch(bell_.get(), EPOLLIN);
+      wake_fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (!epoll_ || !wake_fd_) throw Internal("epoll: " + error_text(errno));
+  watch(wake_fd_.get(), EPOLLIN);
 }
 
-ServerPlace ServerConnections::listen(const ServerOptions& options, const JobKey& key) {
-  ServerPlace place{.local = {}, .remote = {}, .host_key = options.host_key};
+ServerAddresses ServerConnections::listen(const ServerOptions& options, const JobKey& key) {
+  ServerAddresses addresses{.local = {}, .remote = {}, .host_key = options.host_key};
   std::vector<Listener> listeners;
   listeners.push_back(Listener::tcp(options.local_host));
-  place.remote = listeners.back().address().to_string();
+  addresses.remote = listeners.back().address().to_string();
   if (options.shares_memory) {
     listeners.push_back(Listener::unix_abstract());
-    place.local = listeners.back().address().to_string();
+    addresses.local = listeners.back().address().to_string();
   }
   acceptor_.emplace(std::move(listeners), key, Purpose::parameters, log_);
   watch(acceptor_->fd(), EPOLLIN);
-  return place;
+  return addresses;
 }
 
 void ServerConnections::accept() {
@@ -159,9 +159,9 @@ std::span<const epoll_event> ServerConnections::wait(Duration timeout) {
   if (count < 0 && errno != EINTR) throw Internal("epoll_wait: " + error_text(errno));
   const auto events = std::span<const epoll_event>(events_).first(static_cast<std::size_t>(std::max(count, 0)));
   for (const epoll_event& event : events) {
-    if (event.data.fd == bell_.get()) {
+    if (event.data.fd == wake_fd_.get()) {
       std::uint64_t rings = 0;
-      (void)!read(bell_.get(), &rings, sizeof rings);
+      (void)!read(wake_fd_.get(), &rings, sizeof rings);
     }
     for (ServerConnection& client : all_) {
       if (client.pipe->fd() == event.data.fd) client.pipe->notice_event();
@@ -172,7 +172,7 @@ std::span<const epoll_event> ServerConnections::wait(Duration timeout) {
 
 void ServerConnections::wake() noexcept {
   const std::uint64_t one = 1;
-  (void)!write(bell_.get(), &one, sizeof one);
+  (void)!write(wake_fd_.get(), &one, sizeof one);
 }
 
 void ServerConnections::rest() const { is_oversubscribed() ? static_cast<void>(sched_yield()) : cpu_relax(); }

@@ -94,7 +94,7 @@ class ServerConnections {
   ServerConnections(Duration lease, const Log& log);
 
   // From now on there are connections to accept. Returns where.
-  ServerPlace listen(const ServerOptions& options, const JobKey& key);
+  ServerAddresses listen(const ServerOptions& options, const JobKey& key);
   void accept();
   void close() {  // all, and accepts no more
     all_.clear();
@@ -127,7 +127,7 @@ class ServerConnections {
   void end_sleep() {
     for (ServerConnection& client : all_) client.pipe->is_to_sleep(false);
   }
-  // When accept() is due, or Pipe::look_for_silence().
+  // When accept() is due, or Pipe::check_lease().
   Deadline next_deadline() const;
 
  private:
@@ -137,7 +137,7 @@ class ServerConnections {
   const Duration lease_;
   const Log& log_;
   const int cpus_;
-  FileDescriptor epoll_, bell_;
+  FileDescriptor epoll_, wake_fd_;
   std::array<epoll_event, 64> events_{};
   std::optional<Acceptor> acceptor_;
   std::vector<ServerConnection> all_;

@@ -35,7 +35,7 @@ bool Shard::is_ready(const PsRequest& request) const {
   const TableSpec& spec = table_of(request).spec();
   if (spec.consistency == Consistency::asynchronous) return true;
   const std::uint64_t bound = spec.consistency == Consistency::bounded ? spec.bound : 0;
-  return std::uint64_t{workers_.min_clock(tables_.settled)} + bound >= request.clock;
+  return std::uint64_t{workers_.min_clock(tables_.applied_clock)} + bound >= request.clock;
 }
 
 std::size_t Shard::answer_bytes(const PsRequest& request) const {
@@ -83,8 +83,8 @@ PsAnswer Shard::apply_to_worker(const PsRequest& request, std::span<const std::b
     worker.left = true;
     tables_.forget_pulls(request.worker);
   }
-  if (!has_table) settle();
-  result.min_clock = workers_.min_clock(tables_.settled);
+  if (!has_table) apply_finished_clocks();
+  result.min_clock = workers_.min_clock(tables_.applied_clock);
   if (has_table) result.version = table->counts().updates;
   return result;
 }
@@ -97,15 +97,15 @@ PsAnswer Shard::hello(const PsRequest& request, std::span<const std::byte> paylo
     throw InvalidArgument("worker " + std::to_string(request.worker) +
                           " uses another hvd version than the parameter servers: install the same on all hosts");
   }
-  const auto [worker, is_known] = workers_.greet(request, greeting, tables_.settled);
+  const auto [worker, is_known] = workers_.greet(request, greeting, tables_.applied_clock);
   if (!is_known) {
     for (const auto& table : tables_.all) table->pending().drop(request.worker, worker.clock);  // it does them again
     tables_.forget_pulls(request.worker);
   }
-  settle();
+  apply_finished_clocks();
   return {.sequence = request.sequence,
           .version = worker.clock,
-          .min_clock = workers_.min_clock(tables_.settled),
+          .min_clock = workers_.min_clock(tables_.applied_clock),
           .rows = is_known || tables_.is_restored ? 1u : 0u,
           .applied = worker.applied};
 }
@@ -126,20 +126,20 @@ std::span<const std::byte> Shard::compensate(const PsRequest& request, std::span
 
 void Shard::lead() {
   tables_.follows = false;
-  for (const auto& table : tables_.all) table->eviction().begin_ages(tables_.settled);
+  for (const auto& table : tables_.all) table->eviction().begin_ages(tables_.applied_clock);
 }
 
-void Shard::settle() {
-  const std::uint32_t reached = workers_.min_clock(tables_.settled);
-  if (reached <= tables_.settled) return;
-  const std::uint32_t clocks = reached - std::exchange(tables_.settled, reached);
-  for (const auto& table : tables_.all) table->settle(clocks, workers_);
+void Shard::apply_finished_clocks() {
+  const std::uint32_t reached = workers_.min_clock(tables_.applied_clock);
+  if (reached <= tables_.applied_clock) return;
+  const std::uint32_t clocks = reached - std::exchange(tables_.applied_clock, reached);
+  for (const auto& table : tables_.all) table->apply_finished_clocks(clocks, workers_);
 }
 
 void Shard::forget(std::uint32_t worker) {
   if (!workers_.forget(worker)) return;
   tables_.forget_pulls(worker);
-  settle();
+  apply_finished_clocks();
 }
 
 std::string Shard::stats() const {
@@ -148,7 +148,7 @@ std::string Shard::stats() const {
     text += of + " " + what + " " + std::to_string(value) + "\n";
   };
   line("-", "bytes", tables_.bytes());
-  line("-", "min_clock", workers_.min_clock(tables_.settled));
+  line("-", "min_clock", workers_.min_clock(tables_.applied_clock));
   for (const auto& table : tables_.all) {
     const std::string& name = table->spec().name;
     const ShardTable::Counts& counts = table->counts();

@@ -87,7 +87,7 @@ class Shard {
   PsAnswer open_table(const PsRequest& request, std::span<const std::byte> payload);
   PsAnswer apply_to_worker(const PsRequest& request, std::span<const std::byte> payload, std::span<std::byte> answer);
   // The pushes of clocks that every worker has finished take effect.
-  void settle();
+  void apply_finished_clocks();
 
   ShardTables tables_;
   ShardWorkers workers_;

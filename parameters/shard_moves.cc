@@ -16,7 +16,7 @@ constexpr Duration kInterval = std::chrono::milliseconds(250);
 ShardMoves::ShardMoves(const ServerOptions& options, const Store& store, const Log& log)
     : options_(options),
       log_(log),
-      places_(store, options.servers),
+      directory_(store, options.servers),
       planner_(options.servers),
       loads_(static_cast<std::size_t>(options.shards())),
       next_window_(deadline_after(options.load_window)) {
@@ -30,7 +30,7 @@ void ShardMoves::check(HeldShards& shards, TimePoint now) {
   try {
     if (now >= next_window_) compare_loads(shards, now);
     for (auto& [number, held] : shards) {
-      const int wanted = held.is_primary() ? places_.wanted_server_of(number) : options_.server;
+      const int wanted = held.is_primary() ? directory_.wanted_server_of(number) : options_.server;
       if (wanted != options_.server) held.move_to(wanted);
     }
   } catch (const Error& error) {  // without the store the shards stay where they are
@@ -42,19 +42,19 @@ void ShardMoves::check(HeldShards& shards, TimePoint now) {
 void ShardMoves::compare_loads(HeldShards& shards, TimePoint now) {
   next_window_ = now + options_.load_window;
   for (auto& [number, held] : shards) {
-    if (const std::uint64_t bytes = held.replicated().take_load()) places_.add_load(number, bytes);
+    if (const std::uint64_t bytes = held.replicated().take_load()) directory_.add_load(number, bytes);
   }
   if (options_.server != 0) return;
   std::vector<ShardLoad> of_all;
   bool is_moving = false;
   for (int shard = 0; shard < options_.shards(); ++shard) {
-    const std::uint64_t load = places_.load_of(shard);
-    const int server = places_.server_of(shard);
-    is_moving = is_moving || places_.wanted_server_of(shard) != server;
+    const std::uint64_t load = directory_.load_of(shard);
+    const int server = directory_.server_of(shard);
+    is_moving = is_moving || directory_.wanted_server_of(shard) != server;
     of_all.push_back({.server = server, .bytes = load - std::exchange(loads_[static_cast<std::size_t>(shard)], load)});
   }
   if (is_moving) return;
-  if (const auto move = planner_.plan(of_all)) places_.want(move->shard, move->from, move->to);
+  if (const auto move = planner_.plan(of_all)) directory_.want(move->shard, move->from, move->to);
 }
 
 }  // namespace hvd

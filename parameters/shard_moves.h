@@ -10,7 +10,7 @@
 #include "core/bootstrap/store.h"
 #include "parameters/held_shard.h"
 #include "parameters/move_planner.h"
-#include "parameters/shard_places.h"
+#include "parameters/shard_directory.h"
 
 namespace hvd {
 
@@ -29,7 +29,7 @@ class ShardMoves {
 
   const ServerOptions& options_;
   const Log& log_;
-  const ShardPlaces places_;
+  const ShardDirectory directory_;
   MovePlanner planner_;
   std::vector<std::uint64_t> loads_;  // by shard, at the last comparison
   Deadline next_check_ = Deadline::max();

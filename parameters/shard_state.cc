@@ -23,7 +23,7 @@ Bytes write_head(const ShardTables& tables, const ShardWorkers& workers) {
   to.put(tables.shard);
   to.put(tables.shards);
   to.put(tables.job);
-  to.put(tables.settled);
+  to.put(tables.applied_clock);
   workers.write(to);
   to.put(static_cast<std::uint32_t>(tables.all.size()));
   for (const auto& table : tables.all) {
@@ -55,7 +55,7 @@ void read_head(ByteReader& from, ShardTables& tables, ShardWorkers& workers) {
   const auto shard = from.get<std::uint32_t>(), shards = from.get<std::uint32_t>();
   const auto job = from.get<std::uint64_t>();
   const bool is_own = shard == tables.shard && shards == tables.shards && job == tables.job && workers.empty();
-  const auto settled = from.get<std::uint32_t>();
+  const auto applied_clock = from.get<std::uint32_t>();
   ShardWorkers read_workers(tables.shard);
   read_workers.read(from);
   for (auto count = from.get_count(40); count > 0; --count) {
@@ -67,7 +67,7 @@ void read_head(ByteReader& from, ShardTables& tables, ShardWorkers& workers) {
   tables.is_restored = true;
   if (!is_own) return;
   workers = std::move(read_workers);
-  tables.settled = settled;
+  tables.applied_clock = applied_clock;
 }
 
 void read_rows(ByteReader& from, const ShardTables& tables) {

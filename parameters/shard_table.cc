@@ -156,7 +156,7 @@ void ShardTable::push(const PsRequest& request, std::span<const std::byte> paylo
   } else if (!keys.empty()) {
     // The rows are made now: what cannot be applied when the clock ends is refused to who pushes it.
     make_rows(keys, std::span(keys).size_bytes() + gradients.size_bytes());
-    pending_.add(std::max(request.clock, tables_.settled), request.worker, keys, gradients);
+    pending_.add(std::max(request.clock, tables_.applied_clock), request.worker, keys, gradients);
   }
   ++counts_.pushes;
   pulls_.pushed(request.worker, version);
@@ -195,11 +195,11 @@ void ShardTable::set_learning_rate(std::span<const std::byte> payload) {
   spec_ = changed;
 }
 
-void ShardTable::settle(std::uint32_t clocks, const ShardWorkers& workers) {
+void ShardTable::apply_finished_clocks(std::uint32_t clocks, const ShardWorkers& workers) {
   if (spec_.max_age > 0 && !tables_.follows) {
-    eviction_.evict_aged(tables_.settled, clocks, spec_.max_age, tables_.kept());
+    eviction_.evict_aged(tables_.applied_clock, clocks, spec_.max_age, tables_.kept());
   }
-  while (const PendingPushes::ByWorker* const pushes = pending_.first_below(tables_.settled)) {
+  while (const PendingPushes::ByWorker* const pushes = pending_.first_below(tables_.applied_clock)) {
     const std::size_t count = workers.contributors(*pushes);
     PendingPushes::Push sum = pending_.take_first_sum(spec_.width);
     if (spec_.average) {
@@ -297,7 +297,7 @@ void ShardTable::call_function(std::span<const std::uint64_t> keys, const float*
 }
 
 std::uint32_t ShardTable::now() const {
-  return spec_.max_age > 0 ? tables_.settled : static_cast<std::uint32_t>(counts_.updates);
+  return spec_.max_age > 0 ? tables_.applied_clock : static_cast<std::uint32_t>(counts_.updates);
 }
 
 // ---- Room

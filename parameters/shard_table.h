@@ -23,15 +23,15 @@ class ShardTable;
 
 // The tables of a shard, and what they have in common.
 struct ShardTables {
-  const std::uint32_t shard;   // its number
-  const std::uint32_t shards;  // how many there are
-  const std::uint64_t job;     // the workers of another job's state are not this one's
-  const std::uint32_t parts;   // the limits of rows in tables are for so many shards together
-  const std::size_t memory;    // the limit for rows and their indexes, in bytes; 0: none
-  bool follows = false;        // another copy decides whether there is room, and which rows are evicted
-  bool keeps_evicted = false;  // in `evicted`
-  bool is_restored = false;    // from a state with other workers than those who ask
-  std::uint32_t settled = 0;   // the clocks below have taken effect
+  const std::uint32_t shard;        // its number
+  const std::uint32_t shards;       // how many there are
+  const std::uint64_t job;          // the workers of another job's state are not this one's
+  const std::uint32_t parts;        // the limits of rows in tables are for so many shards together
+  const std::size_t memory;         // the limit for rows and their indexes, in bytes; 0: none
+  bool follows = false;             // another copy decides whether there is room, and which rows are evicted
+  bool keeps_evicted = false;       // in `evicted`
+  bool is_restored = false;         // from a state with other workers than those who ask
+  std::uint32_t applied_clock = 0;  // the clocks below have taken effect
   std::vector<EvictedRows> evicted{};
   std::vector<std::unique_ptr<ShardTable>> all{};  // by number
 
@@ -88,7 +88,7 @@ class ShardTable {
   void set_learning_rate(std::span<const std::byte> payload);
 
   // So many clocks more have been finished by all workers: their pushes take effect, and old rows are evicted.
-  void settle(std::uint32_t clocks, const ShardWorkers& workers);
+  void apply_finished_clocks(std::uint32_t clocks, const ShardWorkers& workers);
   // A state has a row: values and optimizer state. Throws InvalidArgument if there is no room.
   void restore_row(std::uint64_t key, std::span<const std::byte> values);
   void restore_version(std::uint64_t version);

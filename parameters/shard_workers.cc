@@ -35,7 +35,8 @@ ShardWorkers::Worker& ShardWorkers::of(const PsRequest& request) {
   return worker;
 }
 
-ShardWorkers::Arrival ShardWorkers::greet(const PsRequest& request, const PsHello& greeting, std::uint32_t settled) {
+ShardWorkers::Arrival ShardWorkers::greet(const PsRequest& request, const PsHello& greeting,
+                                          std::uint32_t applied_clock) {
   const bool is_elastic = greeting.workers == 0;
   const std::uint32_t workers = is_elastic ? kMaxWorkers : greeting.workers;
   if (request.incarnation == 0) {
@@ -58,12 +59,12 @@ ShardWorkers::Arrival ShardWorkers::greet(const PsRequest& request, const PsHell
   const bool is_known = request.incarnation == known.incarnation;
   if (is_known && worker.forgotten) {  // it was busy for long, and its connection had broken meanwhile
     worker.left = worker.forgotten = false;
-    worker.clock = std::max(worker.clock, settled);
+    worker.clock = std::max(worker.clock, applied_clock);
   }
   if (!is_known) {
     const bool is_first = known.incarnation == 0;
     worker.left = true;  // whoever comes instead of another one begins where the slowest is
-    const std::uint32_t clock = is_first && settled == 0 ? 0 : min_clock(settled);
+    const std::uint32_t clock = is_first && applied_clock == 0 ? 0 : min_clock(applied_clock);
     worker = {.incarnation = request.incarnation, .applied = 0, .clock = clock, .is_elastic = is_elastic};
   }
   return {.worker = worker, .is_known = is_known};
@@ -85,12 +86,12 @@ void ShardWorkers::refuse(const PsRequest& request, std::span<const std::byte> w
   if (worker.refusals.size() > kMaxPsUnanswered) worker.refusals.pop_front();
 }
 
-std::uint32_t ShardWorkers::min_clock(std::uint32_t settled) const {
+std::uint32_t ShardWorkers::min_clock(std::uint32_t applied_clock) const {
   std::uint32_t lowest = std::numeric_limits<std::uint32_t>::max();
   for (const Worker& worker : all_) {
     if (!worker.left) lowest = std::min(lowest, worker.clock);
   }
-  return lowest == std::numeric_limits<std::uint32_t>::max() ? settled : lowest;
+  return lowest == std::numeric_limits<std::uint32_t>::max() ? applied_clock : lowest;
 }
 
 int ShardWorkers::slowest() const {

@@ -50,15 +50,15 @@ class ShardWorkers {
     Worker& worker;
     bool is_known;  // this process was here before
   };
-  // One says hello. `settled`: the clocks below have taken effect. Throws InvalidArgument, Aborted.
-  Arrival greet(const PsRequest& request, const PsHello& greeting, std::uint32_t settled);
+  // One says hello. `applied_clock`: the clocks below have taken effect. Throws InvalidArgument, Aborted.
+  Arrival greet(const PsRequest& request, const PsHello& greeting, std::uint32_t applied_clock);
   // Nobody waits for it any longer. False: it never came.
   bool forget(std::uint32_t worker);
   // A numbered request of this process was refused; without effect for another one.
   void refuse(const PsRequest& request, std::span<const std::byte> why);
 
-  // The lowest clock of those that have not left; `settled` if nobody's counts.
-  std::uint32_t min_clock(std::uint32_t settled) const;
+  // The lowest clock of those that have not left; `applied_clock` if nobody's counts.
+  std::uint32_t min_clock(std::uint32_t applied_clock) const;
   // Whose that is; -1: nobody's.
   int slowest() const;
   // Whether all workers of the job have come and left; never where they come and go.

@@ -39,7 +39,7 @@ Amount amount_of(const SubtreeMessage& message) {
   return amount;
 }
 
-Amount amount_of(const CoordinatorMessage& message) {
+Amount amount_of(const ResponseList& message) {
   Amount amount{.messages = 1};
   for (const auto& entry : message.entries) ++(entry.response ? amount.requests : amount.hits);
   return amount;
@@ -85,7 +85,7 @@ struct ControlPlane::Port {
       const bool held_before = node.holds_messages();
       amount = {};
       body();
-      if (work != NodeWork::hear) return amount;
+      if (work != NodeWork::combine) return amount;
       // The first message to be held is parsed, too.
       if (!held_before && node.holds_messages()) amount += plane.announced_;
       return amount += {.messages = 1, .bytes = received_bytes};
@@ -270,16 +270,16 @@ Duration ControlPlane::spread(Port& port, const std::shared_ptr<const Answer>& a
 
 // Returns the number of operations that the answer performs.
 std::size_t ControlPlane::apply(int rank, const Answer& answer) {
-  CoordinatorMessage own;
-  if (!job_.alike) own = decode_coordinator_message(answer.bytes);
-  const CoordinatorMessage& message = job_.alike ? answer.message : own;
+  ResponseList own;
+  if (!job_.alike) own = decode_response_list(answer.bytes);
+  const ResponseList& message = job_.alike ? answer.message : own;
   at(rank).node.accept(message);
   if (job_.alike && message.number <= remembered_) return performed_;
   remembered_ = message.number;
   return performed_ = remember(cache_of(rank), message);
 }
 
-std::size_t ControlPlane::remember(ResponseCache& cache, CoordinatorMessage message) {
+std::size_t ControlPlane::remember(ResponseCache& cache, ResponseList message) {
   std::vector<std::shared_ptr<const Response>> executes;
   for (auto& entry : message.entries) {
     if (entry.response && entry.response->kind == Response::Kind::lock) {

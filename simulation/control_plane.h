@@ -79,7 +79,7 @@ class ControlPlane {
  private:
   struct Answer {
     Bytes bytes;
-    CoordinatorMessage message;
+    ResponseList message;
   };
   // A message that arrives at a rank, or the rank's own one.
   struct Envelope {
@@ -116,7 +116,7 @@ class ControlPlane {
   Duration respond();
   Duration spread(Port& port, const std::shared_ptr<const Answer>& answer);
   std::size_t apply(int rank, const Answer& answer);
-  std::size_t remember(ResponseCache& cache, CoordinatorMessage message);
+  std::size_t remember(ResponseCache& cache, ResponseList message);
 
   std::vector<std::vector<std::uint32_t>> stages_of(const Schedule& schedule);
 

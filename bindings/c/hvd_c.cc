@@ -135,16 +135,16 @@ Operation& held_here(hvd_work* work) {
 
 // hvd_start() may have begun an operation whose second half is left to the caller: these hand it to the engine, or do
 // it on this thread. After shutdown the operation has ended.
-void leave_to_engine(Operation& operation) {
-  if (!operation.left_to_caller()) return;
+void hand_to_engine(Operation& operation) {
+  if (!operation.caller_completes()) return;
   try {
-    Instance::get().runtime()->prepared().leave_to_engine(operation);
+    Instance::get().runtime()->prepared().hand_to_engine(operation);
   } catch (const Error&) {
   }
 }
-void finish(Operation& operation) {
+void wait_posted(Operation& operation) {
   try {
-    Instance::get().runtime()->prepared().finish(operation);
+    Instance::get().runtime()->prepared().wait_posted(operation);
   } catch (const Error&) {
   }
 }
@@ -182,28 +182,28 @@ void wait_on_stream(Operation& operation, void* stream, Deadline deadline) {
 }
 
 // This process's place in the job or, if it stands by, the place that it would have.
-hvd_topology own_place() {
-  hvd_topology place = HVD_TOPOLOGY_INIT;
-  const auto fill = [&place](const auto& p) {
-    place.size = p.size;
-    place.local_rank = p.local_rank;
-    place.local_size = p.local_size;
-    place.cross_rank = p.cross_rank;
-    place.cross_size = p.cross_size;
+hvd_topology current_topology() {
+  hvd_topology result = HVD_TOPOLOGY_INIT;
+  const auto fill = [&result](const auto& p) {
+    result.size = p.size;
+    result.local_rank = p.local_rank;
+    result.local_size = p.local_size;
+    result.cross_rank = p.cross_rank;
+    result.cross_size = p.cross_size;
   };
   if (const auto prospect = Instance::get().prospect()) {
     fill(*prospect);
-    place.rank = prospect->size - 1;
-    place.homogeneous = 0;
-    return place;
+    result.rank = prospect->size - 1;
+    result.homogeneous = 0;
+    return result;
   }
   const auto runtime = Instance::get().runtime();
   const Topology& topology = runtime->topology();
   fill(topology);
-  place.rank = topology.rank;
-  place.homogeneous = topology.homogeneous ? 1 : 0;
-  place.local_cpus = topology.local_cpus;
-  return place;
+  result.rank = topology.rank;
+  result.homogeneous = topology.homogeneous ? 1 : 0;
+  result.local_cpus = topology.local_cpus;
+  return result;
 }
 
 // ---- Callbacks of hvd_work_on_done()
@@ -279,9 +279,9 @@ hvd_status hvd_get_launch(hvd_launch* launch) {
   return guarded([&] {
     Launch found = read_launch(process_environment());
     if (found.process && Instance::get().initialized()) {
-      const hvd_topology place = own_place();
-      found.rank = place.rank;
-      found.size = place.size;
+      const hvd_topology topology = current_topology();
+      found.rank = topology.rank;
+      found.size = topology.size;
     }
     store_versioned(required(launch, "launch"),
                     hvd_launch{.struct_size = sizeof(hvd_launch),
@@ -311,7 +311,7 @@ hvd_status hvd_fail(const char* cause) {
 int hvd_is_initialized(void) { return Instance::get().initialized() ? 1 : 0; }
 
 hvd_status hvd_get_topology(hvd_topology* topology) {
-  return guarded([&] { store_versioned(required(topology, "topology"), own_place(), "hvd_topology"); });
+  return guarded([&] { store_versioned(required(topology, "topology"), current_topology(), "hvd_topology"); });
 }
 
 hvd_status hvd_get_epoch(hvd_epoch* epoch) {
@@ -419,16 +419,16 @@ hvd_status hvd_work_source(hvd_work* work, int32_t* rank) {
 int hvd_work_poll(hvd_work* work) {
   if (work == nullptr) return 0;
   if (Instance::get().forked()) return 1;
-  leave_to_engine(held(work));
+  hand_to_engine(held(work));
   return held(work).poll() ? 1 : 0;
 }
 
 hvd_status hvd_work_wait(hvd_work* work, int64_t timeout_us) {
   return guarded([&] {
     Operation& operation = held_here(work);
-    if (timeout_us == 0) leave_to_engine(operation);
+    if (timeout_us == 0) hand_to_engine(operation);
     if (timeout_us != 0 && !operation.poll()) refuse_in_callback("hvd_work_wait");
-    if (operation.left_to_caller()) finish(operation);
+    if (operation.caller_completes()) wait_posted(operation);
     operation.wait(deadline_in(timeout_us));
     check_end(operation);
   });
@@ -437,7 +437,7 @@ hvd_status hvd_work_wait(hvd_work* work, int64_t timeout_us) {
 hvd_status hvd_work_wait_on_stream(hvd_work* work, void* stream, int64_t timeout_us) {
   return guarded([&] {
     Operation& operation = held_here(work);
-    leave_to_engine(operation);
+    hand_to_engine(operation);
     if (timeout_us != 0 && !operation.completion.done()) refuse_in_callback("hvd_work_wait_on_stream");
     wait_on_stream(operation, stream, deadline_in(timeout_us));
   });
@@ -448,7 +448,7 @@ hvd_status hvd_work_on_done(hvd_work* work, void (*done)(void* context), void* c
     if (done == nullptr) throw InvalidArgument("done is NULL");
     Operation& operation = held_here(work);
     auto callback = std::make_unique<DoneCallback>(DoneCallback{done, context});
-    leave_to_engine(operation);
+    hand_to_engine(operation);
     operation.completion.call_when_done(call_back, callback.release());
   });
 }
@@ -542,7 +542,7 @@ hvd_status hvd_work_last_joined(hvd_work* work, int32_t* rank) {
 
 void hvd_work_free(hvd_work* work) {
   if (work == nullptr) return;
-  leave_to_engine(held(work));
+  hand_to_engine(held(work));
   static_cast<void>(CallerReference(&held(work)));
 }
 

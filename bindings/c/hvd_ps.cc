@@ -37,30 +37,30 @@ Duration stall_warning_of(const Config& config) {
   return config.timeouts.stall_check ? config.timeouts.stall_warning : Duration{};
 }
 
-ServerOptions server_options(const JobPlace& place, int server, int servers, std::shared_ptr<Metrics> metrics) {
-  const Config::Servers& config = place.config.servers;
+ServerOptions server_options(const JobServices& services, int server, int servers, std::shared_ptr<Metrics> metrics) {
+  const Config::Servers& config = services.config.servers;
   return {.server = server,
           .servers = servers,
-          .copies = place.config.job.servers > 0 ? config.copies : 1,
-          .parts = place.config.job.servers > 0 ? config.parts : 1,
+          .copies = services.config.job.servers > 0 ? config.copies : 1,
+          .parts = services.config.job.servers > 0 ? config.parts : 1,
           .memory = static_cast<std::size_t>(config.memory_bytes),
           .snapshot = config.snapshot,
           .interval = config.snapshot_interval,
-          .start_timeout = place.config.timeouts.start,
-          .lease = place.config.timeouts.lease,
-          .stall_warning = stall_warning_of(place.config),
-          .shares_memory = place.config.data_plane.shared_memory,
-          .host_key = place.host_key,
-          .local_host = place.local_host,
+          .start_timeout = services.config.timeouts.start,
+          .lease = services.config.timeouts.lease,
+          .stall_warning = stall_warning_of(services.config),
+          .shares_memory = services.config.data_plane.shared_memory,
+          .host_key = services.host_key,
+          .local_host = services.local_host,
           .metrics = std::move(metrics)};
 }
 
 // The server of a worker's own shard, in a job whose workers serve.
 class OwnServer {
  public:
-  OwnServer(const JobPlace& place, int rank, int size, std::shared_ptr<Metrics> metrics)
-      : log_("server " + std::to_string(rank), place.config.diagnosis.log_level),
-        server_(server_options(place, rank, size, std::move(metrics)), place.store, place.key, log_) {
+  OwnServer(const JobServices& services, int rank, int size, std::shared_ptr<Metrics> metrics)
+      : log_("server " + std::to_string(rank), services.config.diagnosis.log_level),
+        server_(server_options(services, rank, size, std::move(metrics)), services.store, services.key, log_) {
     thread_ = start_thread("hvd-parameters", [this] {
       try {
         server_.run();
@@ -81,7 +81,7 @@ class OwnServer {
   bool await_end(const Alarm& alarm, Deadline deadline) const {
     AlarmClock clock(alarm);
     while (!ended_) {
-      clock.look();
+      clock.poll();
       if (Clock::now() >= deadline) return false;
       std::this_thread::sleep_for(kLook);
     }
@@ -148,11 +148,11 @@ TableSpec to_spec(const hvd_ps_table& t) {
 }
 
 // Servers are found through the job's store. Throws PeerLost if that is gone.
-void check_store(const JobPlace& place) {
+void check_store(const JobServices& services) {
   try {
-    place.store.add(ps_keys::starts(0), 0);
+    services.store.add(ps_keys::starts(0), 0);
   } catch (const PeerLost&) {
-    if (!place.ends_with_rank_0) throw;
+    if (!services.ends_with_rank_0) throw;
     throw PeerLost(
         "rank 0 has left this job, and with it the store by which parameter servers are found: let rank 0 leave after "
         "all ranks have connected, for example behind a barrier");
@@ -162,7 +162,7 @@ void check_store(const JobPlace& place) {
 // At most one connection to the servers per process at a time.
 class OnlyConnection {
  public:
-  explicit OnlyConnection(const JobPlace& place) : is_connected_(place.is_connected) {
+  explicit OnlyConnection(const JobServices& services) : is_connected_(services.is_connected) {
     if (is_connected_->test_and_set()) {
       throw InvalidArgument(
           "this process is connected with the parameter servers already: use that connection, or close it first");
@@ -179,33 +179,33 @@ class OnlyConnection {
 }  // namespace
 
 struct hvd_ps {
-  hvd_ps(std::shared_ptr<const JobPlace> place_of_job, const Runtime& runtime)
-      : place(std::move(place_of_job)),
-        only(*place),
-        log("rank " + std::to_string(runtime.topology().rank), place->config.diagnosis.log_level),
+  hvd_ps(std::shared_ptr<const JobServices> job_services, const Runtime& runtime)
+      : services(std::move(job_services)),
+        only(*services),
+        log("rank " + std::to_string(runtime.topology().rank), services->config.diagnosis.log_level),
         metrics(runtime.shared_metrics()) {
-    check_store(*place);
+    check_store(*services);
     const Topology& topology = runtime.topology();
-    if (place->config.job.servers == 0)
-      own = std::make_unique<OwnServer>(*place, topology.rank, topology.size, metrics);
-    const int servers = own ? topology.size : place->config.job.servers;
+    if (services->config.job.servers == 0)
+      own = std::make_unique<OwnServer>(*services, topology.rank, topology.size, metrics);
+    const int servers = own ? topology.size : services->config.job.servers;
     // By its process's number it is the same worker in all epochs.
-    const bool comes_and_goes = !own && place->config.job.process >= 0;
-    if (!own && !place->has_servers) throw InvalidArgument(kAdviceForLaterEpochs);
+    const bool comes_and_goes = !own && services->config.job.process >= 0;
+    if (!own && !services->has_servers) throw InvalidArgument(kAdviceForLaterEpochs);
     client = std::make_shared<ParameterClient>(
-        WorkerOptions{.worker = comes_and_goes ? place->config.job.process : topology.rank,
+        WorkerOptions{.worker = comes_and_goes ? services->config.job.process : topology.rank,
                       .workers = comes_and_goes ? 0 : topology.size,
                       .servers = servers,
-                      .copies = own ? 1 : place->config.servers.copies,
-                      .parts = own ? 1 : place->config.servers.parts,
-                      .start_timeout = place->config.timeouts.start,
-                      .lease = place->config.timeouts.lease,
-                      .stall_warning = stall_warning_of(place->config),
-                      .shares_memory = place->config.data_plane.shared_memory,
-                      .host_key = place->host_key,
+                      .copies = own ? 1 : services->config.servers.copies,
+                      .parts = own ? 1 : services->config.servers.parts,
+                      .start_timeout = services->config.timeouts.start,
+                      .lease = services->config.timeouts.lease,
+                      .stall_warning = stall_warning_of(services->config),
+                      .shares_memory = services->config.data_plane.shared_memory,
+                      .host_key = services->host_key,
                       .wait = wait_policy_for(topology.local_size + servers, topology.local_cpus),
                       .metrics = metrics},
-        place->store, place->key, log);
+        services->store, services->key, log);
     metrics->worker.servers.set(static_cast<std::uint64_t>(servers));
   }
 
@@ -214,16 +214,16 @@ struct hvd_ps {
     if (!leaving) {
       if (!client->flush(deadline)) return false;
       leaving = client->leave();
-      leave_limit = deadline_after(place->config.timeouts.start);
+      leave_limit = deadline_after(services->config.timeouts.start);
     }
     if (!client->wait(leaving, std::min(deadline, leave_limit))) {
       if (Clock::now() < leave_limit) return false;
       throw PeerLost("a parameter server has not confirmed within HVD_START_TIMEOUT that this worker leaves");
     }
-    return !own || own->await_end(place->store.alarm(), deadline);
+    return !own || own->await_end(services->store.alarm(), deadline);
   }
 
-  const std::shared_ptr<const JobPlace> place;
+  const std::shared_ptr<const JobServices> services;
   const OnlyConnection only;
   const Log log;
   const std::shared_ptr<Metrics> metrics;
@@ -346,13 +346,13 @@ extern "C" {
 hvd_status hvd_ps_serve(void) {
   return guarded([] {
     refuse_in_callback("hvd_ps_serve");
-    const JobPlace place = find_place_of_server(process_environment());
-    const int number = place.config.job.server;
-    const Log log("server " + std::to_string(number), place.config.diagnosis.log_level);
-    FlightRecorder flight(place.config.diagnosis.flight_recorder, number, stall_warning_of(place.config));
+    const JobServices services = job_services_of_server(process_environment());
+    const int number = services.config.job.server;
+    const Log log("server " + std::to_string(number), services.config.diagnosis.log_level);
+    FlightRecorder flight(services.config.diagnosis.flight_recorder, number, stall_warning_of(services.config));
     const ServesHere serves(flight.metrics());
-    ParameterServer server(server_options(place, number, place.config.job.servers, flight.metrics()), place.store,
-                           place.key, log);
+    ParameterServer server(server_options(services, number, services.config.job.servers, flight.metrics()),
+                           services.store, services.key, log);
     flight.initialized();
     const StopBySignal stop(server);
     server.run();
@@ -375,7 +375,7 @@ hvd_status hvd_ps_connect(hvd_ps** ps) {
     hvd_ps*& out = required(ps, "ps");
     out = nullptr;
     const auto runtime = Instance::get().runtime();
-    out = new hvd_ps(Instance::get().place(), *runtime);
+    out = new hvd_ps(Instance::get().job_services(), *runtime);
   });
 }
 

@@ -127,7 +127,7 @@ void Instance::join(const Environment& environment, const std::optional<Rendezvo
     const MutexLock lock(mutex_);
     runtime_ = std::move(joined.runtime);
     member_ = std::move(joined.member);
-    place_ = std::move(joined.place);
+    job_services_ = std::move(joined.services);
     is_launched_ = joined.is_launched;
     stands_by_ = false;
     ++changes_;
@@ -150,7 +150,7 @@ void Instance::shut_down() {
     runtime = std::move(runtime_);
     is_launched = is_launched_;
     member = std::move(member_);
-    place_.reset();
+    job_services_.reset();
     stands_by_ = false;
     ++changes_;
   }
@@ -242,10 +242,10 @@ std::shared_ptr<EpochMember> Instance::member() {
   return member_;
 }
 
-std::shared_ptr<const JobPlace> Instance::place() {
+std::shared_ptr<const JobServices> Instance::job_services() {
   const auto initialized = runtime();
   const MutexLock lock(mutex_);
-  return place_;
+  return job_services_;
 }
 
 // Caches only a valid runtime; a thread without one asks again.

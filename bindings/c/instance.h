@@ -24,7 +24,7 @@
 namespace hvd {
 
 // What parameter servers need to reach the job: its store (the same in all epochs under hvdrun) and its key.
-struct JobPlace {
+struct JobServices {
   Store store;
   JobKey key;
   Config config;
@@ -39,7 +39,7 @@ struct JobPlace {
 struct JoinedJob {
   std::shared_ptr<Runtime> runtime;
   std::shared_ptr<EpochMember> member;  // null: the job is not elastic
-  std::shared_ptr<const JobPlace> place;
+  std::shared_ptr<const JobServices> services;
   bool is_launched = true;  // by a launcher, which sees this process end
 };
 
@@ -75,8 +75,8 @@ class Instance {
   // This process's part in an elastic job; null if the job is not elastic. Throws as runtime().
   std::shared_ptr<EpochMember> member();
 
-  // Where this process's job is. Throws as runtime().
-  std::shared_ptr<const JobPlace> place();
+  // Of this process's job. Throws as runtime().
+  std::shared_ptr<const JobServices> job_services();
 
   // Allocates in the current arena, or ordinary memory if there is none. Throws Error.
   void* allocate(std::size_t bytes);
@@ -110,7 +110,7 @@ class Instance {
   mutable Mutex mutex_ ACQUIRED_AFTER(lifecycle_);      // held only briefly
   std::shared_ptr<Runtime> runtime_ GUARDED_BY(mutex_);
   std::shared_ptr<EpochMember> member_ GUARDED_BY(mutex_);  // of the same job
-  std::shared_ptr<const JobPlace> place_ GUARDED_BY(mutex_);
+  std::shared_ptr<const JobServices> job_services_ GUARDED_BY(mutex_);
   bool is_launched_ GUARDED_BY(mutex_) = true;
   std::shared_ptr<const Metrics> of_server_ GUARDED_BY(mutex_);
   std::optional<Prospect> prospect_ GUARDED_BY(mutex_);  // while this process stands by
@@ -126,7 +126,7 @@ std::optional<Prospect> find_prospect(const Environment& environment);
 
 // Finds the job of a process that is one of its parameter servers. Throws InvalidArgument if it is none, Timeout,
 // PeerLost.
-JobPlace find_place_of_server(const Environment& environment);
+JobServices job_services_of_server(const Environment& environment);
 
 // Joins the job. `rendezvous` or, without it, the environment describes this process; only this function knows the
 // differences between launchers. All processes of the job must call; returns when all have. `epoch` counts the calls of

@@ -39,14 +39,14 @@ std::unique_ptr<Runtime> make_runtime(const Config& config, const Store& store, 
                                     .make_channel = make_channel});
 }
 
-std::shared_ptr<JobPlace> place_in(const Config& config, const Store& store, const JobKey& key,
-                                   const std::string& local_host) {
-  return std::make_shared<JobPlace>(
-      JobPlace{.store = store,
-               .key = key,
-               .config = config,
-               .local_host = local_host,
-               .host_key = identify_this_process(config.job.host_id, config.job.hostname).host_key});
+std::shared_ptr<JobServices> make_job_services(const Config& config, const Store& store, const JobKey& key,
+                                               const std::string& local_host) {
+  return std::make_shared<JobServices>(
+      JobServices{.store = store,
+                  .key = key,
+                  .config = config,
+                  .local_host = local_host,
+                  .host_key = identify_this_process(config.job.host_id, config.job.hostname).host_key});
 }
 
 JoinedJob start_alone(const Config& config) {
@@ -54,7 +54,8 @@ JoinedJob start_alone(const Config& config) {
   const Store store;
   const JobKey key = JobKey::random();
   job->runtime = make_runtime(config, store, key, "127.0.0.1");
-  return {.runtime = runtime_of(job), .member = nullptr, .place = place_in(config, store, key, "127.0.0.1")};
+  return {
+      .runtime = runtime_of(job), .member = nullptr, .services = make_job_services(config, store, key, "127.0.0.1")};
 }
 
 // The numeric address at which other ranks reach this one.
@@ -63,7 +64,7 @@ std::string address_of(const Config& config, const Store& store) {
 }
 
 // The store whose address hvdrun has put into the environment.
-JobStore place_of_hvdrun(const Config& config, Deadline deadline) {
+JobStore store_of_hvdrun(const Config& config, Deadline deadline) {
   if (config.job.store.empty() || config.job.key.empty()) {
     const std::string given = config.job.process >= 0 ? "HVD_PROCESS is " + std::to_string(config.job.process)
                                                       : "HVD_SIZE is " + std::to_string(config.job.size);
@@ -77,7 +78,7 @@ JobStore place_of_hvdrun(const Config& config, Deadline deadline) {
 }
 
 // For launchers that give all ranks the address of rank 0's store, while the user provides the job key.
-JobStore place_of_user(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline,
+JobStore store_of_user(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline,
                        const std::string& without_key) {
   if (config.job.key.empty()) {
     const std::string who =
@@ -91,31 +92,31 @@ JobStore place_of_user(const Launch& launch, const Config& config, int epoch, co
 }
 
 // Slurm distributes no secret: MPI does if srun supports it, otherwise the user must.
-JobStore place_of_slurm(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline) {
+JobStore store_of_slurm(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline) {
   std::string without_mpi = "srun was not asked to support MPI (--mpi=pmix or pmi2)";
   if (launch.mpi && config.job.key.empty()) {
     try {
-      return meet(launcher_rendezvous(launch, config), log, deadline);
+      return rendezvous_by_broadcast(launcher_rendezvous(launch, config), log, deadline);
     } catch (const Unsupported& error) {
       without_mpi = error.what();
     }
   }
-  return place_of_user(launch, config, epoch, log, deadline,
+  return store_of_user(launch, config, epoch, log, deadline,
                        without_mpi + ". Set one before srun: export HVD_JOB_KEY=$(openssl rand -hex 32)");
 }
 
-JobStore place_of(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline) {
+JobStore store_of(const Launch& launch, const Config& config, int epoch, const Log& log, Deadline deadline) {
   switch (launch.launcher) {
-    case Launcher::hvdrun: return place_of_hvdrun(config, deadline);
+    case Launcher::hvdrun: return store_of_hvdrun(config, deadline);
     case Launcher::open_mpi:
-    case Launcher::mpich: return meet(launcher_rendezvous(launch, config), log, deadline);
-    case Launcher::slurm: return place_of_slurm(launch, config, epoch, log, deadline);
+    case Launcher::mpich: return rendezvous_by_broadcast(launcher_rendezvous(launch, config), log, deadline);
+    case Launcher::slurm: return store_of_slurm(launch, config, epoch, log, deadline);
     case Launcher::tf_config:
-      return place_of_user(launch, config, epoch, log, deadline,
+      return store_of_user(launch, config, epoch, log, deadline,
                            "TF_CONFIG has none. Make one with openssl rand -hex 32, and set HVD_JOB_KEY to it in all "
                            "processes of the cluster");
     case Launcher::rendezvous:
-      return place_of_user(launch, config, epoch, log, deadline,
+      return store_of_user(launch, config, epoch, log, deadline,
                            "HVD_RENDEZVOUS is no secret. Make one with openssl rand -hex 32, and set HVD_JOB_KEY to it "
                            "in all processes of the job; in Kubernetes, from a Secret");
     case Launcher::torchrun:
@@ -142,29 +143,30 @@ JoinedJob start_together(const Config& config, const Launch& launch, const std::
   const auto job = std::make_shared<Job>();
   job->log = std::make_unique<Log>("rank " + std::to_string(config.job.rank), config.diagnosis.log_level);
   const Deadline deadline = deadline_after(config.timeouts.start);
-  JobStore place =
-      rendezvous ? meet(*rendezvous, *job->log, deadline) : place_of(launch, config, epoch, *job->log, deadline);
+  JobStore job_store = rendezvous ? rendezvous_by_broadcast(*rendezvous, *job->log, deadline)
+                                  : store_of(launch, config, epoch, *job->log, deadline);
   // Rank 0's store is new in each epoch, that of hvdrun is not.
   const int in_store = launch.launcher == Launcher::hvdrun ? epoch : 0;
-  job->server = std::move(place.server);
+  job->server = std::move(job_store.server);
   const bool is_told_of_failures = launch.launcher == Launcher::hvdrun;
-  const auto check = [store = place.store, is_told_of_failures](Duration timeout) {
+  const auto check = [store = job_store.store, is_told_of_failures](Duration timeout) {
     if (is_told_of_failures) check_job_failure(store, deadline_after(timeout));
   };
-  const Store store = place.store.with_prefix(epoch_prefix(in_store)).with_alarm([check] { check(kAnswerTimeout); });
+  const Store store =
+      job_store.store.with_prefix(epoch_prefix(in_store)).with_alarm([check] { check(kAnswerTimeout); });
   try {
-    job->runtime = make_runtime(config, store, place.key, address_of(config, place.store));
+    job->runtime = make_runtime(config, store, job_store.key, address_of(config, job_store.store));
   } catch (const Error& error) {
     // The lost rank may have left because of another rank, whose failure the launcher has reported in the store.
     if (error.code() == StatusCode::peer_lost) check(kCauseTimeout);
     throw;
   }
   check_promise(launch, config, job->runtime->topology());
-  const Store of_job = place.store.with_alarm([check] { check(kAnswerTimeout); });
-  const auto place_of_job = place_in(config, of_job, place.key, address_of(config, place.store));
-  place_of_job->has_servers = launch.launcher == Launcher::hvdrun || epoch == 1;
-  place_of_job->ends_with_rank_0 = launch.launcher != Launcher::hvdrun;
-  return {.runtime = runtime_of(job), .member = nullptr, .place = place_of_job};
+  const Store of_job = job_store.store.with_alarm([check] { check(kAnswerTimeout); });
+  const auto services = make_job_services(config, of_job, job_store.key, address_of(config, job_store.store));
+  services->has_servers = launch.launcher == Launcher::hvdrun || epoch == 1;
+  services->ends_with_rank_0 = launch.launcher != Launcher::hvdrun;
+  return {.runtime = runtime_of(job), .member = nullptr, .services = services};
 }
 
 // Each epoch has a file of its own: "run.json", then "run.epoch2.json" and so on.
@@ -178,7 +180,7 @@ std::string timeline_of_epoch(const std::string& file, int epoch) {
 
 // In an elastic job: waits for a place in its next epoch, and forms that with the other ranks.
 JoinedJob start_in_epoch(Config config) {
-  JobStore store = place_of_hvdrun(config, deadline_after(config.timeouts.start));
+  JobStore store = store_of_hvdrun(config, deadline_after(config.timeouts.start));
   JoinedJob joined;
   joined.member = std::make_shared<EpochMember>(store.store, config.job.process);
   const EpochPlace& place = joined.member->place();
@@ -196,7 +198,7 @@ JoinedJob start_in_epoch(Config config) {
     throw;
   }
   joined.runtime = runtime_of(job);
-  joined.place = place_in(config, store.store, store.key, address_of(config, store.store));
+  joined.services = make_job_services(config, store.store, store.key, address_of(config, store.store));
   return joined;
 }
 
@@ -239,10 +241,10 @@ std::optional<Prospect> find_prospect(const Environment& environment) {
   refuse_child_of_rank(launch, environment);
   config.job.process = *launch.process;
   const Deadline deadline = deadline_after(config.timeouts.start);
-  return ask_prospect(place_of_hvdrun(config, deadline).store, *launch.process, deadline);
+  return ask_prospect(store_of_hvdrun(config, deadline).store, *launch.process, deadline);
 }
 
-JobPlace find_place_of_server(const Environment& environment) {
+JobServices job_services_of_server(const Environment& environment) {
   Config config = read_config(environment).config;
   const Launch launch = launch_by_environment(environment, true);
   if (launch.server < 0) {
@@ -256,8 +258,8 @@ JobPlace find_place_of_server(const Environment& environment) {
   Launch client = launch;
   client.rank = launch.size + launch.server;  // its number as a client of the store
   config.job.rank = client.rank;
-  const JobStore job = place_of(client, config, 1, log, deadline);
-  return *place_in(config, job.store, job.key, address_of(config, job.store));
+  const JobStore job = store_of(client, config, 1, log, deadline);
+  return *make_job_services(config, job.store, job.key, address_of(config, job.store));
 }
 
 JoinedJob join_job(const Environment& environment, const std::optional<Rendezvous>& rendezvous, int epoch) {

@@ -73,7 +73,7 @@ class Operation {
   Operation& operator=(const Operation&) = delete;
 
   static int push(std::unique_ptr<Operation> operation) {
-    std::vector<NDArray*> changed = operation->apart_in_memory();
+    std::vector<NDArray*> changed = operation->distinct_variables();
     constexpr auto property = FnProperty::async;
     const int priority = operation->call_.priority;
     Operation* const self = operation.release();
@@ -85,7 +85,7 @@ class Operation {
 
  private:
   // One array per engine variable: naming a variable twice deadlocks the engine.
-  std::vector<NDArray*> apart_in_memory() const {
+  std::vector<NDArray*> distinct_variables() const {
     std::vector<NDArray*> result = arrays_;
     std::ranges::sort(result, {}, memory_of);
     const auto others = std::ranges::unique(result, {}, memory_of);

@@ -85,21 +85,21 @@ void warn_of_way_through_host() {
       stderr);
 }
 
-struct PlaceKernel {
-  Place place;
+struct TopologyKernel {
+  TopologyQuery query;
   std::int32_t process_set = HVD_GLOBAL_PROCESS_SET;  // of rank, size and included
 };
 
-bool concerns_process_set(Place place) {
-  return place == Place::rank || place == Place::size || place == Place::included;
+bool concerns_process_set(TopologyQuery query) {
+  return query == TopologyQuery::rank || query == TopologyQuery::size || query == TopologyQuery::included;
 }
 
-hvd_status look_up(const PlaceKernel& kernel, std::int32_t& value) {
+hvd_status look_up(const TopologyKernel& kernel, std::int32_t& value) {
   hvd_topology topology = HVD_TOPOLOGY_INIT;
   if (const hvd_status status = hvd_get_topology(&topology); status != HVD_OK) return status;
-  switch (kernel.place) {
-    case Place::local_rank: value = topology.local_rank; return HVD_OK;
-    case Place::local_size: value = topology.local_size; return HVD_OK;
+  switch (kernel.query) {
+    case TopologyQuery::local_rank: value = topology.local_rank; return HVD_OK;
+    case TopologyQuery::local_size: value = topology.local_size; return HVD_OK;
     default: break;
   }
   const std::int32_t* ranks = nullptr;
@@ -108,9 +108,9 @@ hvd_status look_up(const PlaceKernel& kernel, std::int32_t& value) {
   if (status != HVD_OK) return status;
   const auto* const own = std::find(ranks, ranks + count, topology.rank);
   const bool included = own != ranks + count;
-  switch (kernel.place) {
-    case Place::rank: value = included ? static_cast<std::int32_t>(own - ranks) : -1; break;
-    case Place::size: value = static_cast<std::int32_t>(count); break;
+  switch (kernel.query) {
+    case TopologyQuery::rank: value = included ? static_cast<std::int32_t>(own - ranks) : -1; break;
+    case TopologyQuery::size: value = static_cast<std::int32_t>(count); break;
     default: value = included ? 1 : 0; break;
   }
   return HVD_OK;
@@ -154,16 +154,16 @@ Code code_of(hvd_status status) {
   }
 }
 
-void* make_place_kernel(Place place, OpKernelConstruction* construction) {
-  PlaceKernel kernel{.place = place};
+void* make_topology_kernel(TopologyQuery query, OpKernelConstruction* construction) {
+  TopologyKernel kernel{.query = query};
   Attributes attributes(construction);
-  if (concerns_process_set(place)) kernel.process_set = attributes.number("process_set");
-  return attributes.read() ? new PlaceKernel(kernel) : nullptr;
+  if (concerns_process_set(query)) kernel.process_set = attributes.number("process_set");
+  return attributes.read() ? new TopologyKernel(kernel) : nullptr;
 }
 
-void run_place_kernel(void* kernel, OpKernelContext* context) {
+void run_topology_kernel(void* kernel, OpKernelContext* context) {
   std::int32_t value = 0;
-  const hvd_status found = look_up(*static_cast<const PlaceKernel*>(kernel), value);
+  const hvd_status found = look_up(*static_cast<const TopologyKernel*>(kernel), value);
   if (found != HVD_OK) {
     const Code code = found == HVD_NOT_INITIALIZED ? Code::failed_precondition : code_of(found);
     const OwnedStatus status(code, std::string("hvd: ") + hvd_last_error());
@@ -175,6 +175,6 @@ void run_place_kernel(void* kernel, OpKernelContext* context) {
   std::memcpy(api().TensorData(output.get()), &value, sizeof value);
 }
 
-void delete_place_kernel(void* kernel) { delete static_cast<PlaceKernel*>(kernel); }
+void delete_topology_kernel(void* kernel) { delete static_cast<TopologyKernel*>(kernel); }
 
 }  // namespace hvd::tf

@@ -43,16 +43,16 @@ void run_kernel(void* kernel, OpKernelContext* context, AsyncDoneCallback* callb
 void delete_kernel(void* kernel);
 
 // Values of this process, evaluated at run time: a saved graph may run in another job.
-enum class Place { rank, local_rank, size, local_size, included };
+enum class TopologyQuery { rank, local_rank, size, local_size, included };
 
 // For TF_NewKernelBuilder().
-void* make_place_kernel(Place place, OpKernelConstruction* construction);
-template <Place kPlace>
-void* create_place_kernel(OpKernelConstruction* construction) {
-  return make_place_kernel(kPlace, construction);
+void* make_topology_kernel(TopologyQuery query, OpKernelConstruction* construction);
+template <TopologyQuery kQuery>
+void* create_topology_kernel(OpKernelConstruction* construction) {
+  return make_topology_kernel(kQuery, construction);
 }
-void run_place_kernel(void* kernel, OpKernelContext* context);
-void delete_place_kernel(void* kernel);
+void run_topology_kernel(void* kernel, OpKernelContext* context);
+void delete_topology_kernel(void* kernel);
 
 // The TensorFlow code for hvd's errors: Horovod's choice, which scripts catch.
 Code code_of(hvd_status status);

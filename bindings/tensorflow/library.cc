@@ -136,14 +136,14 @@ void add_twins(Definition definition) {
   add_collective<kCollective, false>(definition);
 }
 
-template <Place kPlace>
-void add_place(const std::string& name, std::vector<std::string> attributes = {}) {
+template <TopologyQuery kQuery>
+void add_topology_query(const std::string& name, std::vector<std::string> attributes = {}) {
   const Definition definition{
       .name = name, .outputs = {"value: int32"}, .attributes = std::move(attributes), .shape = scalar};
   define(definition);
   const auto builder = [&](const char* device) {
-    return api().NewKernelBuilder(name.c_str(), device, create_place_kernel<kPlace>, run_place_kernel,
-                                  delete_place_kernel);
+    return api().NewKernelBuilder(name.c_str(), device, create_topology_kernel<kQuery>, run_topology_kernel,
+                                  delete_topology_kernel);
   };
   register_kernel(name, builder("CPU"));
   register_gpu_kernel(definition, builder("GPU"), true);
@@ -183,11 +183,11 @@ void add_all() {
   add_collective<HVD_JOIN>(
       {.name = "HvdJoin", .outputs = {"last_joined: int32"}, .on_host = {"last_joined"}, .shape = scalar});
 
-  add_place<Place::rank>("HvdRank", {set});
-  add_place<Place::local_rank>("HvdLocalRank");
-  add_place<Place::size>("HvdSize", {set});
-  add_place<Place::local_size>("HvdLocalSize");
-  add_place<Place::included>("HvdProcessSetIncluded", {set});
+  add_topology_query<TopologyQuery::rank>("HvdRank", {set});
+  add_topology_query<TopologyQuery::local_rank>("HvdLocalRank");
+  add_topology_query<TopologyQuery::size>("HvdSize", {set});
+  add_topology_query<TopologyQuery::local_size>("HvdLocalSize");
+  add_topology_query<TopologyQuery::included>("HvdProcessSetIncluded", {set});
 }
 
 bool load() {

@@ -21,16 +21,16 @@ inline constexpr Duration kAbortPollInterval = std::chrono::milliseconds(50);
 
 class AbortFlag {
  public:
-  // The first reason wins; returns whether this call was the first. `tell` receives the reason before the flag becomes
-  // visible, so that the other ranks are informed even if this process ends as a result. `tell` should not block; its
-  // exceptions are discarded. Any thread.
-  using Tell = std::function<void(const Status& reason)>;
-  bool raise(Status reason, const Tell& tell = {}) {
+  // The first reason wins; returns whether this call was the first. `notify` receives the reason before the flag
+  // becomes visible, so that the other ranks are informed even if this process ends as a result. `notify` should not
+  // block; its exceptions are discarded. Any thread.
+  using Notify = std::function<void(const Status& reason)>;
+  bool raise(Status reason, const Notify& notify = {}) {
     const MutexLock lock(mutex_);
     if (raised_.load(std::memory_order_relaxed)) return false;
     reason_ = std::move(reason);
     try {
-      if (tell) tell(reason_);
+      if (notify) notify(reason_);
     } catch (...) {  // other ranks may not learn of it, but here the job is over
     }
     raised_.store(true, std::memory_order_release);
@@ -67,7 +67,7 @@ class AbortFlag {
 
  private:
   std::atomic<bool> raised_{false};
-  mutable Mutex mutex_;  // held while the reason is told and listeners are called
+  mutable Mutex mutex_;  // held while `notify` and listeners are called
   Status reason_ GUARDED_BY(mutex_);
   ListenerId next_listener_ GUARDED_BY(mutex_) = 0;
   std::map<ListenerId, std::function<void()>> listeners_ GUARDED_BY(mutex_);

@@ -77,7 +77,7 @@ class AlarmClock {
 
   Deadline next() const { return alarm_ ? next_ : Deadline::max(); }
   // Calls the alarm if a call is due; throws what it throws.
-  void look() {
+  void poll() {
     if (Clock::now() < next()) return;
     alarm_();
     next_ = deadline_after(kAlarmPeriod);

@@ -29,7 +29,7 @@ std::string limits() {
   return " (the limit may be: " + text + "pids.max of the container or cgroup)";
 }
 
-constexpr std::size_t kFewestCpus = 1024, kMostCpus = 1 << 16;
+constexpr std::size_t kMinCpus = 1024, kMaxCpus = 1 << 16;
 
 }  // namespace
 
@@ -71,10 +71,10 @@ std::optional<ProcessEntry> parse_process_stat(std::string_view text) {
 }
 
 std::vector<std::uint64_t> allowed_cpus() {
-  std::vector<std::uint64_t> words(kFewestCpus / 64);
+  std::vector<std::uint64_t> words(kMinCpus / 64);
   // The kernel requires room for all possible CPUs.
   while (sched_getaffinity(0, words.size() * 8, reinterpret_cast<cpu_set_t*>(words.data())) != 0) {
-    if (errno == EINVAL && words.size() < kMostCpus / 64) {
+    if (errno == EINVAL && words.size() < kMaxCpus / 64) {
       words.assign(words.size() * 2, 0);
       continue;
     }
@@ -95,7 +95,7 @@ std::vector<int> parse_cpu_numbers(const std::string& text) {
   const auto number = [&](int& value) {
     const auto [rest, error] = std::from_chars(next, end, value);
     next = rest;
-    return error == std::errc() && value >= 0 && value < static_cast<int>(kMostCpus);
+    return error == std::errc() && value >= 0 && value < static_cast<int>(kMaxCpus);
   };
   while (next != end) {
     int first = 0;

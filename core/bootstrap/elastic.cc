@@ -10,7 +10,7 @@ namespace {
 
 constexpr Duration kAskPeriod = 50ms;
 constexpr Duration kAnswerTimeout = 20ms;
-constexpr std::int64_t kMostStarting = 1'000'000;
+constexpr std::int64_t kMaxStarting = 1'000'000;
 
 }  // namespace
 
@@ -88,7 +88,7 @@ MembershipChange EpochMember::change() {
   asked_ = now;
   try {
     const std::int64_t sum = store_.add(change_key(place_.epoch), 0);
-    if (sum < 0 || sum > kMostStarting * kOneStarting) return change_;
+    if (sum < 0 || sum > kMaxStarting * kOneStarting) return change_;
     change_ = static_cast<MembershipChange>(sum % kOneStarting);
     starting_ = static_cast<int>(sum / kOneStarting);
   } catch (const Error&) {  // the store is gone, which the launcher's end explains

@@ -20,9 +20,9 @@ namespace hvd {
 
 namespace {
 
-constexpr std::size_t kWordBytes = 1024;
-constexpr std::size_t kMostAddresses = 16;
-constexpr std::size_t kLongestFailure = 400;
+constexpr std::size_t kInfoBytes = 1024;
+constexpr std::size_t kMaxAddresses = 16;
+constexpr std::size_t kMaxFailure = 400;
 constexpr const char* kLoopback = "127.0.0.1";
 
 std::vector<std::string> addresses_or_loopback() {
@@ -33,44 +33,44 @@ std::vector<std::string> addresses_or_loopback() {
 }
 
 // Rank 0's broadcast: where its store is, or why it has none.
-struct Word {
+struct RendezvousInfo {
   std::string failure;
   JobKey key;
   std::uint16_t port = 0;
   std::vector<std::string> hosts;
 };
 
-Bytes encode(const Word& word) {
+Bytes encode(const RendezvousInfo& info) {
   ByteWriter writer;
-  writer.put_string(std::string_view(word.failure).substr(0, kLongestFailure));
-  writer.put_string(word.key.to_hex());
-  writer.put(word.port);
-  writer.put(static_cast<std::uint32_t>(word.hosts.size()));
-  for (const std::string& host : word.hosts) writer.put_string(host);
+  writer.put_string(std::string_view(info.failure).substr(0, kMaxFailure));
+  writer.put_string(info.key.to_hex());
+  writer.put(info.port);
+  writer.put(static_cast<std::uint32_t>(info.hosts.size()));
+  for (const std::string& host : info.hosts) writer.put_string(host);
   Bytes bytes = writer.take();
-  bytes.resize(kWordBytes);
+  bytes.resize(kInfoBytes);
   return bytes;
 }
 
-Word parse(std::span<const std::byte> bytes) {
+RendezvousInfo parse(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
   const std::string failure = reader.get_string();
   if (!failure.empty()) throw Aborted("rank 0 cannot host the job's store: " + failure);
-  Word word{
+  RendezvousInfo info{
       .failure = {}, .key = JobKey::from_hex(reader.get_string()), .port = reader.get<std::uint16_t>(), .hosts = {}};
   const auto count = reader.get_count(1);
-  for (std::uint32_t i = 0; i < count && i < kMostAddresses; ++i) word.hosts.push_back(reader.get_string());
-  return word;
+  for (std::uint32_t i = 0; i < count && i < kMaxAddresses; ++i) info.hosts.push_back(reader.get_string());
+  return info;
 }
 
 // Tries one after the other: an address may belong to a network that this host is not on.
-Store connect_to_any(const Word& word, int rank, Deadline deadline) {
+Store connect_to_any(const RendezvousInfo& info, int rank, Deadline deadline) {
   std::string tried;
-  for (std::size_t i = 0; i < word.hosts.size(); ++i) {
-    const Address address{.host = word.hosts[i], .port = word.port};
-    const auto share = (deadline - Clock::now()) / static_cast<int>(word.hosts.size() - i);
+  for (std::size_t i = 0; i < info.hosts.size(); ++i) {
+    const Address address{.host = info.hosts[i], .port = info.port};
+    const auto share = (deadline - Clock::now()) / static_cast<int>(info.hosts.size() - i);
     try {
-      return Store::connect(address, word.key, rank, deadline_after(share));
+      return Store::connect(address, info.key, rank, deadline_after(share));
     } catch (const Error& error) {
       tried += std::string(tried.empty() ? "" : "; ") + error.what();
     }
@@ -100,8 +100,8 @@ constexpr const char* kListKey = "identities";
 constexpr const char* kMissingKey = "missing";  // rank 0's report of the ranks that did not come
 // How long other ranks wait for that report, after their own deadlines.
 constexpr Duration kReportTime = std::chrono::seconds(3);
-constexpr std::size_t kSmallestString = 4;
-constexpr std::size_t kSmallestIdentity = 5 * kSmallestString;
+constexpr std::size_t kMinString = 4;
+constexpr std::size_t kMinIdentity = 5 * kMinString;
 
 std::string identity_key(int rank) { return "identity/" + std::to_string(rank); }
 // A counter beside the value: reading it does not wait.
@@ -124,7 +124,7 @@ RankIdentity get_identity(ByteReader& reader) {
   identity.host_key = reader.get_string();
   identity.hostname = reader.get_string();
   identity.pid = reader.get<std::int32_t>();
-  const auto settings = reader.get_count(kSmallestString);
+  const auto settings = reader.get_count(kMinString);
   for (std::uint32_t i = 0; i < settings; ++i) identity.settings.push_back(reader.get_string());
   const auto cpu_words = reader.get_count(sizeof(std::uint64_t));
   for (std::uint32_t i = 0; i < cpu_words; ++i) identity.cpus.push_back(reader.get<std::uint64_t>());
@@ -153,7 +153,7 @@ std::vector<RankIdentity> collect(const Store& store, int size, Deadline deadlin
 std::vector<RankIdentity> receive_list(const Store& store, int size, Deadline deadline) {
   const std::string value = store.get(kListKey, deadline);
   ByteReader reader(std::as_bytes(std::span(value)));
-  const auto count = reader.get_count(kSmallestIdentity);
+  const auto count = reader.get_count(kMinIdentity);
   if (count != static_cast<std::uint32_t>(size)) {
     throw Mismatch("this rank was started in a job of " + std::to_string(size) + ", rank 0 in a job of " +
                    std::to_string(count));
@@ -232,25 +232,25 @@ SharedMemory hand_out(const Topology& topology, const Store& store, const JobKey
 
 }  // namespace
 
-JobStore meet(const Rendezvous& rendezvous, const Log& log, Deadline deadline) {
-  Word word;
+JobStore rendezvous_by_broadcast(const Rendezvous& rendezvous, const Log& log, Deadline deadline) {
+  RendezvousInfo info;
   std::unique_ptr<StoreServerThread> server;
-  Bytes bytes(kWordBytes);
+  Bytes bytes(kInfoBytes);
   if (rendezvous.rank == 0) {
-    word.key = JobKey::random();
+    info.key = JobKey::random();
     try {
-      server = std::make_unique<StoreServerThread>(word.key, rendezvous.one_host() ? kLoopback : "0.0.0.0", log);
-      word.port = server->address().port;
-      word.hosts = rendezvous.one_host() ? std::vector<std::string>{kLoopback} : addresses_or_loopback();
+      server = std::make_unique<StoreServerThread>(info.key, rendezvous.one_host() ? kLoopback : "0.0.0.0", log);
+      info.port = server->address().port;
+      info.hosts = rendezvous.one_host() ? std::vector<std::string>{kLoopback} : addresses_or_loopback();
     } catch (const std::exception& error) {
-      word.failure = error.what();  // the others wait for the broadcast in any case
+      info.failure = error.what();  // the others wait for the broadcast in any case
     }
-    bytes = encode(word);
+    bytes = encode(info);
   }
   rendezvous.broadcast(bytes);
-  word = parse(bytes);
-  Store store = connect_to_any(word, rendezvous.rank, deadline);
-  return {.key = word.key, .server = std::move(server), .store = std::move(store)};
+  info = parse(bytes);
+  Store store = connect_to_any(info, rendezvous.rank, deadline);
+  return {.key = info.key, .server = std::move(server), .store = std::move(store)};
 }
 
 JobStore rendezvous_at(const Address& address, const JobKey& key, int rank, const Log& log, Deadline deadline) {

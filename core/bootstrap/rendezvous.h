@@ -39,7 +39,7 @@ struct JobStore {
 
 // All ranks of the rendezvous call together. Throws what broadcast() throws; rank 0's reason, on every rank, if it
 // cannot host a store; Timeout or PeerLost if the store cannot be reached at any of rank 0's addresses.
-JobStore meet(const Rendezvous& rendezvous, const Log& log, Deadline deadline);
+JobStore rendezvous_by_broadcast(const Rendezvous& rendezvous, const Log& log, Deadline deadline);
 
 // The same if all ranks know the key, and the node and port of rank 0's store.
 JobStore rendezvous_at(const Address& address, const JobKey& key, int rank, const Log& log, Deadline deadline);

@@ -31,10 +31,10 @@ namespace hvd {
 inline constexpr Duration kAggregationDelay = std::chrono::milliseconds(100);
 
 enum class NodeWork : std::uint8_t {
-  hear,        // a node compares a message with others, or parses it
-  gather,      // messages that differ, or parts of them, go to the RequestAggregator
+  combine,     // a node compares a message with others, or parses it
+  aggregate,   // messages that differ, or parts of them, go to the RequestAggregator
   coordinate,  // or to the Coordinator
-  pass_up,     // what the RequestAggregator has combined is encoded for the parent
+  forward,     // what the RequestAggregator has combined is encoded for the parent
 };
 
 class ControlNode {
@@ -59,7 +59,7 @@ class ControlNode {
   const ControlTree& tree() const { return tree_; }
   // Null except on rank 0.
   Coordinator* coordinator() const { return coordinator_.get(); }
-  // The number of answers that this rank has applied.
+  // The number of response lists that this rank has applied.
   std::uint64_t applied() const { return applied_; }
   // Whether messages are held back to be compared with others.
   bool holds_messages() const { return combiner_ && combiner_->next_deadline() != Deadline::max(); }
@@ -96,12 +96,12 @@ class ControlNode {
   // Processes a message of this rank or from one below it. Throws Internal, naming the rank, if it breaks the protocol.
   template <typename Port>
   void receive(Port& port, int source, Bytes message, TimePoint now) {
-    MessageCombiner::Heard heard;
-    port.perform(NodeWork::hear, [&] {
-      heard = listen(source, std::move(message), now);
-      for (const auto& [from, part] : heard.apart) port.read(NodeWork::hear, part);
+    MessageCombiner::Released released;
+    port.perform(NodeWork::combine, [&] {
+      released = combine(source, std::move(message), now);
+      for (const auto& [from, part] : released.individual) port.read(NodeWork::combine, part);
     });
-    read(port, heard, now);
+    read(port, released, now);
   }
 
   // Passes on what has been held for long enough: to the coordinator, or to the parent.
@@ -110,11 +110,11 @@ class ControlNode {
     if (combiner_) read(port, combiner_->take(now), now);
     if (!aggregator_) return;
     std::optional<Bytes> bytes;
-    port.perform(NodeWork::pass_up, [&] {
+    port.perform(NodeWork::forward, [&] {
       const auto message = aggregator_->take(now);
       if (!message) return;
       bytes = encode(*message);
-      port.read(NodeWork::pass_up, *message);
+      port.read(NodeWork::forward, *message);
     });
     if (bytes) port.send(tree_.parent, std::move(*bytes));
   }
@@ -124,49 +124,49 @@ class ControlNode {
     return aggregator_ ? std::min(held, aggregator_->next_deadline()) : held;
   }
 
-  // Forwards an answer to the ranks below, which receive it as early as possible: before this rank applies it.
+  // Forwards a response list to the ranks below, which receive it as early as possible: before this rank applies it.
   template <typename Port, typename Payload>
-  void forward(Port& port, const Payload& answer, TimePoint now) {
-    for (const auto& [child, ranks] : tree_.children) port.send(child, answer);
-    if (aggregator_) read(port, combiner_->break_up(), now);
+  void forward(Port& port, const Payload& responses, TimePoint now) {
+    for (const auto& [child, ranks] : tree_.children) port.send(child, responses);
+    if (aggregator_) read(port, combiner_->release_individually(), now);
   }
-  // This rank is about to apply the answer. Throws Internal if it is not the next one.
-  void accept(const CoordinatorMessage& answer) {
-    if (answer.number != applied_ + 1) throw Internal("the coordinator's messages came out of order");
-    applied_ = answer.number;
-    if (aggregator_) aggregator_->pass(answer);
+  // This rank is about to apply the response list. Throws Internal if it is not the next one.
+  void accept(const ResponseList& responses) {
+    if (responses.number != applied_ + 1) throw Internal("the coordinator's messages came out of order");
+    applied_ = responses.number;
+    if (aggregator_) aggregator_->observe(responses);
   }
 
  private:
   bool reads_messages() const { return coordinator_ || aggregator_; }
-  MessageCombiner::Heard listen(int source, Bytes message, TimePoint now) {
+  MessageCombiner::Released combine(int source, Bytes message, TimePoint now) {
     try {
       if (!reads_messages()) throw Internal("it speaks to a leaf");
       const bool idle = aggregator_ ? aggregator_->idle() : coordinator_->idle();
       if (combiner_) return combiner_->receive(source, std::move(message), idle, now);
-      MessageCombiner::Heard heard;
-      heard.apart.emplace_back(source, decode_subtree_message(message));
-      return heard;
+      MessageCombiner::Released released;
+      released.individual.emplace_back(source, decode_subtree_message(message));
+      return released;
     } catch (const Internal& error) {
       throw Internal(describe_rank_(source) + " breaks the protocol: " + error.what());
     }
   }
 
   template <typename Port>
-  void read(Port& port, const MessageCombiner::Heard& heard, TimePoint now) {
-    const NodeWork work = aggregator_ ? NodeWork::gather : NodeWork::coordinate;
-    if (!heard.apart.empty()) {
+  void read(Port& port, const MessageCombiner::Released& released, TimePoint now) {
+    const NodeWork work = aggregator_ ? NodeWork::aggregate : NodeWork::coordinate;
+    if (!released.individual.empty()) {
       port.perform(work, [&] {
-        for (const auto& [source, message] : heard.apart) read(port, source, message, now);
+        for (const auto& [source, message] : released.individual) read(port, source, message, now);
       });
     }
-    if (!heard.together) return;
+    if (!released.combined) return;
     if (aggregator_) {
-      aggregator_->let_pass(heard.applied_by_all);
-      return port.send(tree_.parent, *heard.together);
+      aggregator_->note_combined(released.applied_by_all);
+      return port.send(tree_.parent, *released.combined);
     }
     port.perform(work, [&] {
-      const SubtreeMessage message = decode_subtree_message(*heard.together);
+      const SubtreeMessage message = decode_subtree_message(*released.combined);
       coordinator_->receive_from_all(message, now);
       port.read(work, message);
     });
@@ -176,7 +176,7 @@ class ControlNode {
   void read(Port& port, int source, const SubtreeMessage& message, TimePoint now) {
     if (aggregator_) {
       aggregator_->receive(source, message, now);
-      port.read(NodeWork::gather, message);
+      port.read(NodeWork::aggregate, message);
     } else {
       coordinator_->receive(source, message, now);
       port.read(NodeWork::coordinate, message);

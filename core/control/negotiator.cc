@@ -8,8 +8,8 @@ namespace hvd {
 
 namespace {
 
-// The longest transmission of an answer on a machine that is busy with other things.
-constexpr Duration kAnswerTime = std::chrono::seconds(1);
+// The longest transmission of a response list on a machine that is busy with other things.
+constexpr Duration kResponseMargin = std::chrono::seconds(1);
 
 CoordinatorOptions coordinator_options(const Topology& topology, const Config& config, std::int32_t process_set,
                                        bool locks) {
@@ -21,14 +21,14 @@ CoordinatorOptions coordinator_options(const Topology& topology, const Config& c
           .stall_limit = config.timeouts.stall_limit,
           .join_scope = config.negotiation.join_scope,
           .locks = locks,
-          .answers = {.coalescing = config.negotiation.coalescing,
-                      .bucket_bytes = config.negotiation.fusion_threshold_bytes}};
+          .batching = {.coalescing = config.negotiation.coalescing,
+                       .bucket_bytes = config.negotiation.fusion_threshold_bytes}};
 }
 
 // Grows with the distance from rank 0, so that the stopped rank's neighbour reports first.
-AnswerLimit answer_limit(const ControlTree& tree, const Config::Timeouts& timeouts) {
+ResponseTimeout response_timeout(const ControlTree& tree, const Config::Timeouts& timeouts) {
   if (tree.is_root() || !timeouts.gives_up_stalls()) return {};
-  return {timeouts.stall_limit, timeouts.silence_limit(tree.depth) - timeouts.silence_limit(0) + kAnswerTime};
+  return {timeouts.stall_limit, timeouts.silence_limit(tree.depth) - timeouts.silence_limit(0) + kResponseMargin};
 }
 
 }  // namespace
@@ -40,39 +40,39 @@ Negotiator::Negotiator(const Topology& topology, const Config& config, ControlCh
       metrics_(metrics),
       node_(topology.rank, make_control_tree(topology), coordinator_options(topology, config, process_set, locks),
             [&topology](int rank) { return topology.describe(rank); }),
-      answer_limit_(answer_limit(node_.tree(), config.timeouts)) {}
+      response_timeout_(response_timeout(node_.tree(), config.timeouts)) {}
 
 void Negotiator::announce(const std::vector<const OperationSpec*>& specs, bool shut_down) {
   const SubtreeMessage own = node_.message_of(specs, cache_, shut_down);
   metrics_.cache_hits.add(own.messages.front().hits.size());
   metrics_.cache_misses.add(own.messages.front().requests.size());
   const TimePoint now = Clock::now();
-  if (limits_answers() && !specs.empty()) answer_limit_.asked(now);
+  if (has_response_timeout() && !specs.empty()) response_timeout_.asked(now);
   node_.announce(port_, own, now);
 }
 
-std::optional<CoordinatorMessage> Negotiator::next(TimePoint now) {
-  auto answer = next_answer(now);
-  if (!answer) return answer;
-  node_.accept(*answer);
+std::optional<ResponseList> Negotiator::next(TimePoint now) {
+  auto responses = next_message(now);
+  if (!responses) return responses;
+  node_.accept(*responses);
   metrics_.rounds.add();
   if (port_.timeline.marks_rounds()) port_.timeline.mark_round();
-  return answer;
+  return responses;
 }
 
-std::optional<CoordinatorMessage> Negotiator::next_answer(TimePoint now) {
+std::optional<ResponseList> Negotiator::next_message(TimePoint now) {
   while (auto arrived = port_.channel.receive()) {
     if (arrived->from == node_.tree().parent) {
       node_.forward(port_, arrived->payload, now);
-      return decode_coordinator_message(arrived->payload);
+      return decode_response_list(arrived->payload);
     }
     node_.receive(port_, arrived->from, std::move(arrived->payload), now);
   }
   node_.send_up(port_, now);
   if (node_.coordinator() == nullptr) return std::nullopt;
-  auto answer = node_.coordinator()->respond(now);
-  if (answer && !node_.tree().is_leaf()) node_.forward(port_, encode(*answer), now);
-  return answer;
+  auto responses = node_.coordinator()->respond(now);
+  if (responses && !node_.tree().is_leaf()) node_.forward(port_, encode(*responses), now);
+  return responses;
 }
 
 void Negotiator::Port::mark(const SubtreeMessage& message) {
@@ -86,8 +86,8 @@ void Negotiator::Port::mark(const SubtreeMessage& message) {
 Status Negotiator::silence_of_parent(TimePoint now) const {
   const int parent = node_.tree().parent;
   return Status(StatusCode::timeout,
-                "received nothing from " + topology_.describe(parent) + " for " + age_text(answer_limit_.waited(now)) +
-                    ": that process is stopped or is not being scheduled",
+                "received nothing from " + topology_.describe(parent) + " for " +
+                    age_text(response_timeout_.waited(now)) + ": that process is stopped or is not being scheduled",
                 topology_.job_ranks[static_cast<std::size_t>(parent)]);
 }
 

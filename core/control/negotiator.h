@@ -1,4 +1,4 @@
-// One rank's side of the negotiation: sends requests and receives answers. Connects the pure parts (the rank's
+// One rank's side of the negotiation: sends requests and receives response lists. Connects the pure parts (the rank's
 // ControlNode and its response cache) with the control channel, the clock and the timeline. Used by the thread that
 // drives the engine.
 #pragma once
@@ -17,16 +17,17 @@
 
 namespace hvd {
 
-// The timeout of a rank that waits for the coordinator's answer: after it, the rank takes its parent for stopped. Pure.
+// The timeout of a rank that waits for the coordinator's response: after it, the rank takes its parent for stopped.
+// Pure.
 //
 // The coordinator answers every request within the stall limit, if only with an error: first the operations that a join
 // waits for, then, within another limit, the join. So a rank that has received nothing for longer waits for a rank that
 // does not run.
-class AnswerLimit {
+class ResponseTimeout {
  public:
-  AnswerLimit() = default;  // none
-  // `margin`: how long an answer may take in addition to the coordinator's limit.
-  AnswerLimit(Duration limit, Duration margin) : limit_(limit), margin_(margin) {}
+  ResponseTimeout() = default;  // none
+  // `margin`: how long a response may take in addition to the coordinator's limit.
+  ResponseTimeout(Duration limit, Duration margin) : limit_(limit), margin_(margin) {}
 
   bool is_set() const { return limit_ > Duration::zero(); }
 
@@ -35,7 +36,7 @@ class AnswerLimit {
     if (!since_) since_ = now;
   }
   // This rank has received something, or has performed something with others. `waits`: it waits for more.
-  void heard(TimePoint now, bool waits) { since_ = waits ? std::optional(now) : std::nullopt; }
+  void restart(TimePoint now, bool waits) { since_ = waits ? std::optional(now) : std::nullopt; }
 
   // `joins`: a join is among the pending operations.
   Deadline deadline(bool joins) const {
@@ -62,11 +63,11 @@ class Negotiator {
   // Processes what has arrived and returns the coordinator's next message, if any. The caller performs it (storing
   // responses in the cache) before it asks for the next. Throws Internal, naming the rank, if a peer breaks the
   // protocol.
-  std::optional<CoordinatorMessage> next(TimePoint now);
+  std::optional<ResponseList> next(TimePoint now);
 
   // Must be called before the first collective of a message: the ranks below this one must be able to read the message
   // that orders it. Does not wait for the ranks above, or two could wait for each other.
-  void settle(Duration delay) {
+  void flush_messages(Duration delay) {
     if (!node_.tree().is_leaf()) port_.channel.flush(deadline_after(delay));
   }
 
@@ -86,11 +87,11 @@ class Negotiator {
   Deadline next_deadline() const;
 
   // If the stall limit is set, ranks other than rank 0 limit their wait for their parent in the control tree.
-  bool limits_answers() const { return answer_limit_.is_set(); }
-  // What next() has returned has been performed. `waits`: this rank waits for more answers.
-  void performed(TimePoint now, bool waits) { answer_limit_.heard(now, waits); }
+  bool has_response_timeout() const { return response_timeout_.is_set(); }
+  // What next() has returned has been performed. `waits`: this rank waits for more responses.
+  void performed(TimePoint now, bool waits) { response_timeout_.restart(now, waits); }
   // When the parent is to be taken for stopped, if next() returns nothing until then.
-  Deadline answer_deadline(bool joins) const { return answer_limit_.deadline(joins); }
+  Deadline response_deadline(bool joins) const { return response_timeout_.deadline(joins); }
   // The error to report then.
   Status silence_of_parent(TimePoint now) const;
 
@@ -108,14 +109,14 @@ class Negotiator {
     void mark(const SubtreeMessage& message);
   };
 
-  std::optional<CoordinatorMessage> next_answer(TimePoint now);
+  std::optional<ResponseList> next_message(TimePoint now);
 
   const Topology& topology_;
   Port port_;
   Metrics& metrics_;
   ControlNode node_;
   ResponseCache cache_;
-  AnswerLimit answer_limit_;
+  ResponseTimeout response_timeout_;
 };
 
 }  // namespace hvd

@@ -43,7 +43,7 @@ bool DeviceCompletion::wait(Deadline deadline) {
       continue;
     }
     std::this_thread::sleep_for(std::min(nap, deadline - now));
-    nap = std::min(nap * 2, kLongestNap);
+    nap = std::min(nap * 2, kMaxNap);
   }
   return true;
 }

@@ -14,49 +14,50 @@ namespace {
 
 // How long a rank whose data plane failed waits for the control plane to report the culprit: the peer whose connection
 // broke may itself be leaving because of another rank.
-constexpr Duration kVerdictTimeout = std::chrono::seconds(1);
+constexpr Duration kReasonTimeout = std::chrono::seconds(1);
 
-EngineContext make_context(const EngineParts& parts, std::unique_ptr<Executor> executor) {
-  const bool locks = can_lock(parts, *executor) && !tunes(parts);
-  return {.parts = parts,
+EngineContext make_context(const EngineDependencies& dependencies, std::unique_ptr<Executor> executor) {
+  const bool locks = can_lock(dependencies, *executor) && !tunes(dependencies);
+  return {.dependencies = dependencies,
           .executor = std::move(executor),
-          .negotiator = Negotiator(parts.topology, parts.config, parts.channel, parts.metrics, parts.timeline,
-                                   parts.set.id, locks),
-          .pending = PendingOperations(parts.metrics),
-          .recorder = OperationRecorder(parts.flight),
-          .knobs = knobs_of(parts.config)};
+          .negotiator = Negotiator(dependencies.topology, dependencies.config, dependencies.channel,
+                                   dependencies.metrics, dependencies.timeline, dependencies.set.id, locks),
+          .pending = PendingOperations(dependencies.metrics),
+          .recorder = OperationRecorder(dependencies.flight),
+          .knobs = knobs_of(dependencies.config)};
 }
 
 // The run failed here with `own`. Agrees with the other ranks on one reason.
-Status verdict(const EngineParts& parts, const Status& own) {
-  AbortFlag& abort = parts.abort;
-  ControlChannel& channel = parts.channel;
+Status agree_on_reason(const EngineDependencies& dependencies, const Status& own) {
+  AbortFlag& abort = dependencies.abort;
+  ControlChannel& channel = dependencies.channel;
   if (!abort.raised() && own.code() == StatusCode::peer_lost) {
-    const Deadline deadline = deadline_after(kVerdictTimeout);
+    const Deadline deadline = deadline_after(kReasonTimeout);
     while (!abort.raised() && Clock::now() < deadline) {
       while (channel.receive()) {
       }
-      channel.wait(channel.heard(), deadline, nullptr);
+      channel.wait(channel.doorbell_seen(), deadline, nullptr);
     }
   }
-  end_job(own, parts.topology, abort, channel);
+  end_job(own, dependencies.topology, abort, channel);
   return abort.reason();
 }
 
 // For the job, not for one of its process sets.
-void record_end(const EngineParts& parts, const Status& reason, bool leaves) {
+void record_end(const EngineDependencies& dependencies, const Status& reason, bool leaves) {
   const bool left_in_order = leaves && reason.code() == StatusCode::shut_down;
-  if (parts.set.id == kGlobalProcessSet && !left_in_order) parts.flight.job_ended(reason, parts.topology.job_rank());
+  if (dependencies.set.id == kGlobalProcessSet && !left_in_order)
+    dependencies.flight.job_ended(reason, dependencies.topology.job_rank());
 }
 
 }  // namespace
 
-Engine::Engine(const EngineParts& parts, std::unique_ptr<Executor> executor)
-    : context_(make_context(parts, std::move(executor))),
+Engine::Engine(const EngineDependencies& dependencies, std::unique_ptr<Executor> executor)
+    : context_(make_context(dependencies, std::move(executor))),
       schedule_(context_),
       negotiated_(context_, schedule_),
-      caller_wait_(caller_wait_policy_for(parts.topology.local_size, parts.topology.local_cpus)),
-      thread_wait_(wait_policy_for(parts.topology.local_size, parts.topology.local_cpus)) {
+      caller_wait_(caller_wait_policy_for(dependencies.topology.local_size, dependencies.topology.local_cpus)),
+      thread_wait_(wait_policy_for(dependencies.topology.local_size, dependencies.topology.local_cpus)) {
   thread_ = start_thread(kEngineThread, [this] { run_thread(); });
 }
 
@@ -71,20 +72,20 @@ Status Engine::submit(EngineReference& operation) {
   const std::size_t waiting = queue_.push(operation);
   if (waiting == 0) {
     Status status = reason();
-    record_end(parts(), status, leaving_.load(std::memory_order_acquire));
+    record_end(dependencies(), status, leaving_.load(std::memory_order_acquire));
     recorded.ended(status.code());
     return status;
   }
   std::size_t wanted = wake_at_.load(std::memory_order_seq_cst);
   // Rings once per pause: the driving thread then checks the queue, and sets anew what ends the next pause. If it is
   // setting that at this moment, it sees this operation.
-  if (wanted != 0 && waiting >= wanted && wake_at_.compare_exchange_strong(wanted, 0)) parts().channel.wake();
+  if (wanted != 0 && waiting >= wanted && wake_at_.compare_exchange_strong(wanted, 0)) dependencies().channel.wake();
   return {};
 }
 
 void Engine::leave() {
   leaving_.store(true, std::memory_order_release);
-  parts().channel.wake();
+  dependencies().channel.wake();
 }
 
 void Engine::join() {
@@ -99,7 +100,7 @@ bool Engine::drive(const auto& body) {
   } catch (...) {
     const Status own = current_exception_status();
     try {
-      end(verdict(parts(), own));
+      end(agree_on_reason(dependencies(), own));
     } catch (...) {
       end(own);
     }
@@ -116,7 +117,8 @@ void Engine::run_thread() {
       const MutexLock driver(driver_);
       if (!drive([&]() REQUIRES(driver_) { pause = run_iteration(); })) return;
     }
-    if (pause) parts().channel.wait(pause->heard, pause->deadline, pause->eager ? &thread_wait_ : nullptr);
+    if (pause)
+      dependencies().channel.wait(pause->doorbell_seen, pause->deadline, pause->eager ? &thread_wait_ : nullptr);
   }
 }
 
@@ -139,26 +141,26 @@ void Engine::drive_until_done(std::span<EngineReference> operations, MutexLock& 
     operation->completion.set_awaited();
     driven_.push_back(operation.get());
   }
-  context_.waiter = Waiter::caller;
+  context_.driving_thread = DrivingThread::caller;
   drive([&]() REQUIRES(driver_) NO_THREAD_SAFETY_ANALYSIS {  // which does not see that `submitting` is locked
-    // What has begun is ended by run_iteration(): callbacks must find `submitting` unlocked.
+    // What has been posted is completed by run_iteration(): callbacks must find `submitting` unlocked.
     take_operations();
     for (EngineReference& operation : operations) {
       context_.recorder.submitted(*operation);
       context_.insert(std::move(operation));
     }
     submitting.unlock();
-    negotiated_.file(driven_);
+    negotiated_.dispatch(driven_);
     for (const Operation* operation : driven_) {
       awaited_ = &operation->completion;
       while (!ended_ && !awaited_->done() && Clock::now() < deadline) {
         const auto pause = run_iteration();
         if (!pause || awaited_->done()) continue;
-        parts().channel.wait(pause->heard, std::min(pause->deadline, deadline), &caller_wait_);
+        dependencies().channel.wait(pause->doorbell_seen, std::min(pause->deadline, deadline), &caller_wait_);
       }
     }
   });
-  context_.waiter = Waiter::engine_thread;
+  context_.driving_thread = DrivingThread::engine;
   awaited_ = nullptr;
   // The engine thread may have gone to sleep when nothing was pending: from now on it must be notified of each
   // operation again, and of what is left.
@@ -166,7 +168,8 @@ void Engine::drive_until_done(std::span<EngineReference> operations, MutexLock& 
   const auto to_watch = [](const Operation* operation) {
     return operation->completion.done() && operation->completion.on_device != nullptr;
   };
-  if (!context_.pending.empty() || queue_.size() > 0 || std::ranges::any_of(driven_, to_watch)) parts().channel.wake();
+  if (!context_.pending.empty() || queue_.size() > 0 || std::ranges::any_of(driven_, to_watch))
+    dependencies().channel.wake();
 }
 
 bool Engine::run(const Call& call) {
@@ -181,7 +184,7 @@ bool Engine::run(Operation& operation) {
 
 // Null unless the locked schedule waits for exactly this, and nothing else is to be done before.
 DirectCall* Engine::direct_for(auto& asked) {
-  if (ended_ || schedule_.has_begun() || !queue_.empty() || parts().timeline.active()) return nullptr;
+  if (ended_ || schedule_.has_posted() || !queue_.empty() || dependencies().timeline.active()) return nullptr;
   return schedule_.direct_for(asked);
 }
 
@@ -193,18 +196,18 @@ bool Engine::run_directly(auto& asked, const auto& memory_of) {
   const DefaultFloatingPoint floating_point;
   bool performed = false;
   std::exception_ptr failure;
-  context_.waiter = Waiter::caller;
+  context_.driving_thread = DrivingThread::caller;
   drive([&]() REQUIRES(driver_) {
-    parts().abort.check();
+    dependencies().abort.check();
     performed = schedule_.perform_directly(*direct, memory_of(asked), failure);
   });
-  context_.waiter = Waiter::engine_thread;
-  if (!context_.pending.empty()) parts().channel.wake();  // its stage may be the next one
+  context_.driving_thread = DrivingThread::engine;
+  if (!context_.pending.empty()) dependencies().channel.wake();  // its stage may be the next one
   if (failure) std::rethrow_exception(failure);
   return performed;
 }
 
-bool Engine::begin(Operation& operation) {
+bool Engine::post(Operation& operation) {
   // A mutex must not be tried by the thread that holds it.
   const bool in_callback = driving_thread_.load(std::memory_order_relaxed) == std::this_thread::get_id();
   if (in_callback || !driver_.try_lock()) return false;
@@ -212,55 +215,55 @@ bool Engine::begin(Operation& operation) {
   DirectCall* const direct = direct_for(operation);
   if (direct == nullptr) return false;
   const DefaultFloatingPoint floating_point;
-  bool begun = false;
+  bool posted = false;
   drive([&]() REQUIRES(driver_) {
-    parts().abort.check();
-    begun = schedule_.begin(*direct, operation);
+    dependencies().abort.check();
+    posted = schedule_.post(*direct, operation);
   });
-  return begun;
+  return posted;
 }
 
-// Another thread that drives may have looked before begin(): the engine thread is woken to finish it then.
-void Engine::finish() {
-  if (!driver_.try_lock()) return parts().channel.wake();
+// Another thread that drives may have checked before post(): the engine thread is woken to complete it then.
+void Engine::wait_posted() {
+  if (!driver_.try_lock()) return dependencies().channel.wake();
   const MutexLock driver(driver_, std::adopt_lock);
   const DefaultFloatingPoint floating_point;
-  context_.waiter = Waiter::caller;
+  context_.driving_thread = DrivingThread::caller;
   drive([&]() REQUIRES(driver_) {
-    parts().abort.check();
-    schedule_.finish();
+    dependencies().abort.check();
+    schedule_.wait_posted();
   });
-  context_.waiter = Waiter::engine_thread;
-  if (!context_.pending.empty()) parts().channel.wake();
+  context_.driving_thread = DrivingThread::engine;
+  if (!context_.pending.empty()) dependencies().channel.wake();
 }
 
-void Engine::leave_to_engine(Operation& operation) {
-  operation.leave_to_caller(false);
-  parts().channel.wake();
+void Engine::hand_to_engine(Operation& operation) {
+  operation.set_caller_completes(false);
+  dependencies().channel.wake();
 }
 
 // One iteration of the loop. Returns nothing if it made progress, else what to wait for.
 std::optional<Engine::Pause> Engine::run_iteration() {
-  parts().abort.check();
-  schedule_.finish();
+  dependencies().abort.check();
+  schedule_.wait_posted();
   const Deadline next_look = context_.executor->watch(Clock::now());
   const bool was_awaited = schedule_.awaited();  // before the queue is checked
   // Messages first: the channel remembers this check, so that a later submission ends the pause.
-  bool progressed = negotiated_.apply_answers();
+  bool progressed = negotiated_.apply_responses();
   if (ends()) return std::nullopt;
   progressed = take_operations() || progressed;
   progressed = schedule_.follow(awaited_) || progressed;
-  negotiated_.show_recovery();
+  negotiated_.record_recovery();
   if (progressed) {
     schedule_.made_progress();
     return std::nullopt;
   }
-  const Deadline next_answer = negotiated_.look_for_answer();
+  const Deadline response_check = negotiated_.check_response_timeout();
   if (ends()) return std::nullopt;
   const Deadline deadline = std::min(
-      {context_.negotiator.next_deadline(), next_answer, schedule_.look_for_blocked_callers(was_awaited), next_look});
+      {context_.negotiator.next_deadline(), response_check, schedule_.check_blocked_callers(was_awaited), next_look});
   if (!may_pause()) return std::nullopt;
-  return Pause{.heard = parts().channel.heard(),
+  return Pause{.doorbell_seen = dependencies().channel.doorbell_seen(),
                .deadline = deadline,
                .eager = !schedule_.active() && !context_.pending.empty()};
 }
@@ -283,11 +286,11 @@ bool Engine::may_pause() {
 bool Engine::take_operations() {
   queue_.take(taken_);
   const bool leave_now = leaving_.load(std::memory_order_acquire) && !context_.leaves;
-  if (leave_now) parts().abort.check();  // a rank that has failed before it leaves must be reported as failed
+  if (leave_now) dependencies().abort.check();  // a rank that has failed before it leaves must be reported as failed
   if (taken_.empty() && !leave_now) return false;
-  filed_.clear();
-  for (EngineReference& operation : taken_) filed_.push_back(&context_.insert(std::move(operation)));
-  leave_now ? negotiated_.leave(filed_) : negotiated_.file(filed_);
+  dispatched_.clear();
+  for (EngineReference& operation : taken_) dispatched_.push_back(&context_.insert(std::move(operation)));
+  leave_now ? negotiated_.leave(dispatched_) : negotiated_.dispatch(dispatched_);
   return true;
 }
 
@@ -298,14 +301,14 @@ void Engine::end(const Status& reason) {
     reason_ = reason;
   }
   PendingOperations& pending = context_.pending;
-  if (parts().on_end) parts().on_end(reason);
+  if (dependencies().on_end) dependencies().on_end(reason);
   // That other ranks leave does not matter to a rank that has nothing pending.
   if (reason.code() != StatusCode::shut_down || !pending.empty() || !queue_.empty()) {
-    record_end(parts(), reason, leaving_.load(std::memory_order_acquire));
+    record_end(dependencies(), reason, leaving_.load(std::memory_order_acquire));
   }
   // Threads that wait for a device are notified before it is stopped: what it has written by then is void.
-  if (parts().abort.raised()) context_.executor->give_up(reason);
-  schedule_.give_up_begun();
+  if (dependencies().abort.raised()) context_.executor->give_up(reason);
+  schedule_.give_up_posted();
   // From now on submit() is refused, and finds the reason.
   for (EngineReference& operation : queue_.close()) pending.insert(std::move(operation));
   for (const EngineReference& operation : pending.remove_all()) {

@@ -25,7 +25,7 @@ namespace hvd {
 class Engine {
  public:
   // Starts the thread.
-  Engine(const EngineParts& parts, std::unique_ptr<Executor> executor);
+  Engine(const EngineDependencies& dependencies, std::unique_ptr<Executor> executor);
   // leave(), then waits for the thread.
   ~Engine();
 
@@ -44,12 +44,12 @@ class Engine {
   // The same for a prepared operation that is not under way.
   bool run(Operation& operation);
 
-  // Any thread: begins a prepared operation that is not under way, and returns at once, if the locked schedule expects
-  // exactly this next and the backend can do its own part without waiting; else false, without effect. Its caller
-  // later either waits, which finish() precedes, or has the engine thread end it by leave_to_engine().
-  bool begin(Operation& operation);
-  void finish();
-  void leave_to_engine(Operation& operation);
+  // Any thread: posts a prepared operation that is not under way, and returns at once, if the locked schedule expects
+  // exactly this next and the backend can do its own part without waiting; else false, without effect. Its caller later
+  // either waits, which wait_posted() precedes, or has the engine thread end it by hand_to_engine().
+  bool post(Operation& operation);
+  void wait_posted();
+  void hand_to_engine(Operation& operation);
 
   // Any thread: asks the other ranks to end the run, and the engine thread to end once they know.
   void leave();
@@ -57,18 +57,20 @@ class Engine {
   void join();
   // After join(): whether all ranks know that the run has ended, because they agreed to end it or because it was
   // aborted. False if the coordinator did not acknowledge this rank's leave.
-  bool all_know() const NO_THREAD_SAFETY_ANALYSIS { return negotiated_.agreed_to_end() || parts().abort.raised(); }
+  bool all_know() const NO_THREAD_SAFETY_ANALYSIS {
+    return negotiated_.agreed_to_end() || dependencies().abort.raised();
+  }
 
  private:
   // What to wait for before the next iteration.
   struct Pause {
-    std::uint32_t heard = 0;
+    std::uint32_t doorbell_seen = 0;
     Deadline deadline = Deadline::max();
     bool eager = false;
   };
 
   // Constant, except the submission counter, which the submitting thread owns.
-  const EngineParts& parts() const NO_THREAD_SAFETY_ANALYSIS { return context_.parts; }
+  const EngineDependencies& dependencies() const NO_THREAD_SAFETY_ANALYSIS { return context_.dependencies; }
   OperationRecorder& recorder() NO_THREAD_SAFETY_ANALYSIS { return context_.recorder; }
 
   DirectCall* direct_for(auto& asked) REQUIRES(driver_);
@@ -96,7 +98,7 @@ class Engine {
 
   OperationQueue queue_;
   std::vector<EngineReference> taken_ GUARDED_BY(driver_);  // operations taken from the queue
-  std::vector<Operation*> filed_ GUARDED_BY(driver_);       // the same, once pending
+  std::vector<Operation*> dispatched_ GUARDED_BY(driver_);  // the same, once pending
   std::vector<Operation*> driven_ GUARDED_BY(driver_);      // those that the driving caller waits for
   // The number of operations in the queue that ends the pause; 0: it has been ended already.
   std::atomic<std::size_t> wake_at_{1};

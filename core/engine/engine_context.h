@@ -1,5 +1,5 @@
-// The context of an engine: the parts of the process set that it is given, and the state that its two runners share,
-// which belongs to the thread that drives the engine.
+// The context of an engine: its dependencies, which belong to the process set, and the state that its two runners
+// share, which belongs to the thread that drives the engine.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@
 namespace hvd {
 
 // What is passed to the engine, and outlives it.
-struct EngineParts {
+struct EngineDependencies {
   const Topology& topology;
   const Config& config;
   const Log& log;
@@ -65,19 +65,20 @@ class OperationRecorder {
 };
 
 struct EngineContext {
-  const EngineParts parts;
+  const EngineDependencies dependencies;
   std::unique_ptr<Executor> executor;
   Negotiator negotiator;
   PendingOperations pending;
   OperationRecorder recorder;
-  Knobs knobs;                            // in use now
-  bool leaves = false;                    // this rank has announced its leave to the coordinator
-  Waiter waiter = Waiter::engine_thread;  // the driving thread
+  Knobs knobs;          // in use now
+  bool leaves = false;  // this rank has announced its leave to the coordinator
+  DrivingThread driving_thread = DrivingThread::engine;
 
   // Makes an operation pending; then it is announced, or entered into the locked schedule.
   Operation& insert(EngineReference operation) {
     Operation& inserted = pending.insert(std::move(operation));
-    if (parts.timeline.active()) parts.timeline.begin(inserted.spec.name, negotiation_activity(inserted.spec));
+    if (dependencies.timeline.active())
+      dependencies.timeline.begin(inserted.spec.name, negotiation_activity(inserted.spec));
     return inserted;
   }
 

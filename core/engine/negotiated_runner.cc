@@ -21,21 +21,23 @@ Status with_culprit(const Status& status, int leaving, const Topology& topology)
 
 }  // namespace
 
-bool tunes(const EngineParts& parts) {
-  return parts.config.autotune.enabled && parts.topology.rank == 0 && parts.topology.size > 1 &&
-         parts.set.id == kGlobalProcessSet;
+bool tunes(const EngineDependencies& dependencies) {
+  return dependencies.config.autotune.enabled && dependencies.topology.rank == 0 && dependencies.topology.size > 1 &&
+         dependencies.set.id == kGlobalProcessSet;
 }
 
-bool can_lock(const EngineParts& parts, const Executor& executor) {
-  return parts.config.negotiation.schedule_lock && executor.can_be_asked();
+bool can_lock(const EngineDependencies& dependencies, const Executor& executor) {
+  return dependencies.config.negotiation.schedule_lock && executor.can_be_asked();
 }
 
 NegotiatedRunner::NegotiatedRunner(EngineContext& context, ScheduleRunner& schedule)
     : context_(context),
       schedule_(schedule),
-      tuner_(tunes(context.parts) ? std::make_unique<Tuner>(context.parts.config, context.parts.log) : nullptr) {}
+      tuner_(tunes(context.dependencies)
+                 ? std::make_unique<Tuner>(context.dependencies.config, context.dependencies.log)
+                 : nullptr) {}
 
-bool NegotiatedRunner::apply_answers() {
+bool NegotiatedRunner::apply_responses() {
   bool any = false;
   while (!end_reason_) {
     auto message = context_.negotiator.next(Clock::now());
@@ -43,13 +45,14 @@ bool NegotiatedRunner::apply_answers() {
     apply(std::move(*message));
     any = true;
   }
-  if (any && context_.negotiator.limits_answers()) context_.negotiator.performed(Clock::now(), waits_for_answers());
+  if (any && context_.negotiator.has_response_timeout())
+    context_.negotiator.performed(Clock::now(), waits_for_responses());
   return any;
 }
 
-void NegotiatedRunner::file(const std::vector<Operation*>& operations) {
+void NegotiatedRunner::dispatch(const std::vector<Operation*>& operations) {
   if (schedule_.active()) {
-    for (Operation* operation : operations) schedule_.file(*operation);
+    for (Operation* operation : operations) schedule_.add(*operation);
     return;
   }
   std::vector<const OperationSpec*> specs;
@@ -61,12 +64,12 @@ void NegotiatedRunner::file(const std::vector<Operation*>& operations) {
 void NegotiatedRunner::leave(const std::vector<Operation*>& operations) {
   context_.leaves = true;
   leave_deadline_ = deadline_after(kLeaveTimeout);
-  file(operations);
-  if (schedule_.active()) schedule_.break_up(ScheduleLock::Cause::leaving);
+  dispatch(operations);
+  if (schedule_.active()) schedule_.request_end(ScheduleLock::Cause::leaving);
 }
 
-void NegotiatedRunner::apply(CoordinatorMessage message) {
-  for (const std::string& warning : message.warnings) show_stall(warning);
+void NegotiatedRunner::apply(ResponseList message) {
+  for (const std::string& warning : message.warnings) record_stall(warning);
   if (message.knobs) {
     context_.knobs = *message.knobs;
     context_.executor->tune(context_.knobs);
@@ -82,7 +85,7 @@ void NegotiatedRunner::apply(CoordinatorMessage message) {
     auto response = context_.negotiator.cache().resolve(std::move(entry));
     if (response->kind != Response::Kind::execute) {
       perform(executes);
-      finish(*response);
+      apply_response(*response);
       if (end_reason_) return;
       continue;
     }
@@ -95,32 +98,32 @@ void NegotiatedRunner::apply(CoordinatorMessage message) {
   perform(executes);
 }
 
-void NegotiatedRunner::show_stall(const std::string& warning) {
-  const bool is_said_by_hvdrun = context_.parts.config.diagnosis.flight_recorder >= 0;
-  const bool says = context_.parts.topology.rank == 0 && !is_said_by_hvdrun;
-  context_.parts.log.write(says ? LogLevel::warning : LogLevel::debug, warning);
-  context_.parts.flight.stalled(warning);
+void NegotiatedRunner::record_stall(const std::string& warning) {
+  const bool is_said_by_hvdrun = context_.dependencies.config.diagnosis.flight_recorder >= 0;
+  const bool says = context_.dependencies.topology.rank == 0 && !is_said_by_hvdrun;
+  context_.dependencies.log.write(says ? LogLevel::warning : LogLevel::debug, warning);
+  context_.dependencies.flight.stalled(warning);
   stalled_ = true;
-  operations_at_stall_ = context_.parts.metrics.operations.value();
+  operations_at_stall_ = context_.dependencies.metrics.operations.value();
 }
 
-void NegotiatedRunner::show_recovery() {
+void NegotiatedRunner::record_recovery() {
   if (!stalled_ || !context_.pending.empty()) return;
-  if (context_.parts.metrics.operations.value() == operations_at_stall_) return;
-  context_.parts.flight.recovered();
+  if (context_.dependencies.metrics.operations.value() == operations_at_stall_) return;
+  context_.dependencies.flight.recovered();
   stalled_ = false;
 }
 
 void NegotiatedRunner::perform(std::vector<std::shared_ptr<const Response>>& executes) {
   if (executes.empty()) return;
-  context_.negotiator.settle(context_.parts.config.timeouts.silence_limit());
+  context_.negotiator.flush_messages(context_.dependencies.config.timeouts.silence_limit());
   std::vector<Bucket::Item> ready;
   ready.reserve(executes.size());
   for (const auto& response : executes) {
     ready.push_back({.response = response.get(), .own = context_.pending.claim(response->spec.name)});
   }
   std::vector<Bucket> buckets = plan_buckets(ready, context_.knobs.fusion_threshold_bytes);
-  context_.executor->run(buckets, context_.pending, context_.waiter);
+  context_.executor->run(buckets, context_.pending, context_.driving_thread);
   if (tuner_) tune(executes);
   executes.clear();
 }
@@ -133,52 +136,52 @@ void NegotiatedRunner::tune(const std::vector<std::shared_ptr<const Response>>& 
   }
   if (!tuner_->finished()) return;
   tuner_.reset();
-  if (can_lock(context_.parts, *context_.executor)) context_.negotiator.allow_locks();
+  if (can_lock(context_.dependencies, *context_.executor)) context_.negotiator.allow_locks();
 }
 
-void NegotiatedRunner::finish(const Response& response) {
-  const EngineParts& parts = context_.parts;
+void NegotiatedRunner::apply_response(const Response& response) {
+  const EngineDependencies& dependencies = context_.dependencies;
   switch (response.kind) {
     case Response::Kind::execute:
     case Response::Kind::lock: return;
     case Response::Kind::error: {
       const std::string& name = response.spec.name;
-      if (!std::ranges::binary_search(response.ranks, parts.topology.rank)) return;
-      if (name == kJoinName) parts.names.join_ended(false);
-      parts.timeline.end(name);
+      if (!std::ranges::binary_search(response.ranks, dependencies.topology.rank)) return;
+      if (name == kJoinName) dependencies.names.join_ended(false);
+      dependencies.timeline.end(name);
       if (Operation* own = context_.pending.find(name)) context_.pending.end(*own, response.status);
       return;
     }
     case Response::Kind::all_joined:
-      if (response.rank >= parts.topology.size) {
+      if (response.rank >= dependencies.topology.size) {
         throw Internal("the coordinator's answer names rank " + std::to_string(response.rank) + " of " +
-                       std::to_string(parts.topology.size) + " as the last to join");
+                       std::to_string(dependencies.topology.size) + " as the last to join");
       }
-      parts.names.join_ended(true);
+      dependencies.names.join_ended(true);
       if (Operation* join = context_.pending.find(kJoinName)) {
-        parts.timeline.end(kJoinName);
-        join->completion.last_joined = parts.topology.job_ranks[static_cast<std::size_t>(response.rank)];
+        dependencies.timeline.end(kJoinName);
+        join->completion.last_joined = dependencies.topology.job_ranks[static_cast<std::size_t>(response.rank)];
         context_.pending.end(*join, Status());
       }
       return;
     case Response::Kind::shut_down:
       schedule_.end();
       agreed_to_end_ = true;
-      end_reason_ = with_culprit(response.status, response.rank, parts.topology);
+      end_reason_ = with_culprit(response.status, response.rank, dependencies.topology);
       return;
   }
 }
 
 // While a schedule is locked the data plane waits for the other ranks.
-bool NegotiatedRunner::waits_for_answers() const { return !schedule_.active() && !context_.pending.empty(); }
+bool NegotiatedRunner::waits_for_responses() const { return !schedule_.active() && !context_.pending.empty(); }
 
-Deadline NegotiatedRunner::look_for_answer() {
+Deadline NegotiatedRunner::check_response_timeout() {
   const TimePoint now = Clock::now();
   if (now >= leave_deadline_) {
     end_reason_ = Status(StatusCode::shut_down, "this rank has shut hvd down; the coordinator did not answer");
   }
-  if (!context_.negotiator.limits_answers() || !waits_for_answers()) return leave_deadline_;
-  const Deadline deadline = context_.negotiator.answer_deadline(context_.pending.find(kJoinName) != nullptr);
+  if (!context_.negotiator.has_response_timeout() || !waits_for_responses()) return leave_deadline_;
+  const Deadline deadline = context_.negotiator.response_deadline(context_.pending.find(kJoinName) != nullptr);
   if (now >= deadline && !end_reason_) throw Error(context_.negotiator.silence_of_parent(now));
   return std::min(deadline, leave_deadline_);
 }

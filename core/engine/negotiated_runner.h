@@ -1,5 +1,5 @@
 // Performs what the ranks agree on by negotiation: announces this rank's operations to the coordinator, applies its
-// answers in order, and hands over to the ScheduleRunner while a schedule is locked. Called by the thread that drives
+// responses in order, and hands over to the ScheduleRunner while a schedule is locked. Called by the thread that drives
 // the engine.
 #pragma once
 
@@ -15,10 +15,10 @@
 namespace hvd {
 
 // Whether this rank chooses the knobs of all ranks: only rank 0 tunes, in the set of all ranks.
-bool tunes(const EngineParts& parts);
+bool tunes(const EngineDependencies& dependencies);
 
 // Whether schedules can be locked at all.
-bool can_lock(const EngineParts& parts, const Executor& executor);
+bool can_lock(const EngineDependencies& dependencies, const Executor& executor);
 
 class NegotiatedRunner {
  public:
@@ -26,10 +26,10 @@ class NegotiatedRunner {
   NegotiatedRunner(EngineContext& context, ScheduleRunner& schedule);
 
   // Applies the coordinator's messages that have arrived. True if there were any.
-  bool apply_answers();
+  bool apply_responses();
 
   // Announces pending operations, or enters them into the locked schedule.
-  void file(const std::vector<Operation*>& operations);
+  void dispatch(const std::vector<Operation*>& operations);
 
   // Announces that this rank leaves, with these operations.
   void leave(const std::vector<Operation*>& operations);
@@ -41,19 +41,19 @@ class NegotiatedRunner {
 
   // Withdraws the warning of a stall if nothing that it was about is pending any more, and something has been performed
   // since.
-  void show_recovery();
+  void record_recovery();
 
   // Throws Timeout if the parent in the control tree has been silent for too long; ends the run if this rank has waited
   // for the acknowledgement of its leave for too long. Returns when to check again.
-  Deadline look_for_answer();
+  Deadline check_response_timeout();
 
  private:
-  bool waits_for_answers() const;
-  void apply(CoordinatorMessage message);
-  void show_stall(const std::string& warning);
+  bool waits_for_responses() const;
+  void apply(ResponseList message);
+  void record_stall(const std::string& warning);
   void perform(std::vector<std::shared_ptr<const Response>>& executes);
   void tune(const std::vector<std::shared_ptr<const Response>>& executed);
-  void finish(const Response& response);
+  void apply_response(const Response& response);
 
   EngineContext& context_;
   ScheduleRunner& schedule_;

@@ -19,7 +19,7 @@ constexpr Duration kCallerGracePeriod = std::chrono::microseconds(50);
 // The same while no thread waits yet.
 constexpr Duration kProgramGracePeriod = std::chrono::seconds(1);
 // The longest pause between two looks whether a thread waits.
-constexpr Duration kLongestLook = std::chrono::milliseconds(10);
+constexpr Duration kMaxCheckInterval = std::chrono::milliseconds(10);
 
 const char* cause_text(ScheduleLock::Cause cause) {
   switch (cause) {
@@ -42,30 +42,30 @@ int most_late_calls(const Config::Timeouts& timeouts) {
 }  // namespace
 
 ScheduleRunner::ScheduleRunner(EngineContext& context)
-    : context_(context), most_late_calls_(most_late_calls(context.parts.config.timeouts)) {
-  context_.executor->set_late_callback(kLateTimeout, [this] { return wait_on(); });
+    : context_(context), most_late_calls_(most_late_calls(context.dependencies.config.timeouts)) {
+  context_.executor->set_late_callback(kLateTimeout, [this] { return on_late_ranks(); });
 }
 
 void ScheduleRunner::lock(const Schedule& schedule, std::uint64_t number) {
-  context_.negotiator.settle(context_.parts.config.timeouts.silence_limit());
+  context_.negotiator.flush_messages(context_.dependencies.config.timeouts.silence_limit());
   staged_ = StagedSchedule(schedule, context_);
   lock_.propose(number, staged_.slots());
-  context_.pending.for_each([this](Operation& operation) { file(operation); });
-  if (context_.leaves) break_up(ScheduleLock::Cause::leaving);
-  show_state();
+  context_.pending.for_each([this](Operation& operation) { add(operation); });
+  if (context_.leaves) request_end(ScheduleLock::Cause::leaving);
+  record_state();
 }
 
 // For the set of all ranks; other sets have their own locks.
-void ScheduleRunner::show_state() {
-  if (context_.parts.set.id != kGlobalProcessSet) return;
-  context_.parts.metrics.lock_state.set(static_cast<std::uint64_t>(lock_.state()));
-  context_.parts.metrics.locked_steps.set(lock_.steps_of_all_locks());
+void ScheduleRunner::record_state() {
+  if (context_.dependencies.set.id != kGlobalProcessSet) return;
+  context_.dependencies.metrics.lock_state.set(static_cast<std::uint64_t>(lock_.state()));
+  context_.dependencies.metrics.locked_steps.set(lock_.steps_of_all_locks());
 }
 
 // A slot's content is fixed as long as the lock lasts: a repeated operation is not looked up again.
-void ScheduleRunner::file(Operation& operation) {
-  if (!find_slot(operation)) return break_up(ScheduleLock::Cause::new_operation);
-  if (!lock_.submitted(operation.scheduled.slot)) return break_up(ScheduleLock::Cause::new_operation);
+void ScheduleRunner::add(Operation& operation) {
+  if (!find_slot(operation)) return request_end(ScheduleLock::Cause::new_operation);
+  if (!lock_.submitted(operation.scheduled.slot)) return request_end(ScheduleLock::Cause::new_operation);
   staged_.enter(operation.scheduled.slot, operation);
 }
 
@@ -77,10 +77,10 @@ bool ScheduleRunner::follow(const Completion* awaited) {
     progressed = true;
     if (action.kind == ScheduleLock::Action::Kind::perform && perform(staged_.stage(action.stage))) {
       lock_.performed();
-      show_state();
+      record_state();
     } else {
       if (action.kind == ScheduleLock::Action::Kind::decline) context_.executor->decline();
-      leave();
+      abandon_lock();
     }
   }
   return progressed;
@@ -89,7 +89,7 @@ bool ScheduleRunner::follow(const Completion* awaited) {
 // False if another rank has declined. Ranks that have entered the first bucket have all operations of the others.
 bool ScheduleRunner::perform(Stage& stage) {
   late_calls_ = 0;
-  return context_.executor->run(stage, context_.pending, context_.waiter, Entry::asking);
+  return context_.executor->run(stage, context_.pending, context_.driving_thread, EntryMode::asking);
 }
 
 bool ScheduleRunner::perform_directly(DirectCall& direct, const TensorMemory& memory, std::exception_ptr& failure) {
@@ -98,7 +98,7 @@ bool ScheduleRunner::perform_directly(DirectCall& direct, const TensorMemory& me
   try {
     if (!context_.executor->run(direct, memory)) {
       recorded.forget();
-      leave();
+      abandon_lock();
       return false;
     }
     recorded.done();
@@ -115,9 +115,9 @@ bool ScheduleRunner::perform_directly(DirectCall& direct, const TensorMemory& me
 
 void ScheduleRunner::performed_directly(std::optional<TimePoint> started) {
   lock_.performed();
-  show_state();
+  record_state();
   blocked_since_.reset();
-  DirectCallTime::ended(started, context_.parts.metrics);
+  DirectCallTime::ended(started, context_.dependencies.metrics);
 }
 
 void DirectCallTime::ended(std::optional<TimePoint> started, Metrics& metrics) {
@@ -128,70 +128,70 @@ void DirectCallTime::ended(std::optional<TimePoint> started, Metrics& metrics) {
   }
 }
 
-// ---- Operations that have begun
+// ---- Posted operations
 
-bool ScheduleRunner::begin(DirectCall& direct, Operation& operation) {
+bool ScheduleRunner::post(DirectCall& direct, Operation& operation) {
   late_calls_ = 0;
-  if (!context_.executor->begin(direct, operation.memory.tensors.front())) return false;
-  operation.begin_again();
-  begun_.reset(&operation);
-  direct_begun_ = &direct;
+  if (!context_.executor->post(direct, operation.memory.tensors.front())) return false;
+  operation.mark_resubmitted();
+  posted_.reset(&operation);
+  direct_posted_ = &direct;
   operation.flight = context_.recorder.performing(direct.described);
   context_.recorder.performed_directly();
-  operation.leave_to_caller(true);
+  operation.set_caller_completes(true);
   return true;
 }
 
-void ScheduleRunner::finish() {
-  if (begun_ == nullptr) return;
-  begun_->leave_to_caller(false);
+void ScheduleRunner::wait_posted() {
+  if (posted_ == nullptr) return;
+  posted_->set_caller_completes(false);
   const auto started = time_.started();
   Status status;
   try {
-    if (!context_.executor->finish(*direct_begun_, context_.waiter)) {
-      begun_->flight.waits_again();
-      context_.insert(std::move(begun_));
-      return leave();
+    if (!context_.executor->wait_posted(*direct_posted_, context_.driving_thread)) {
+      posted_->flight.waits_again();
+      context_.insert(std::move(posted_));
+      return abandon_lock();
     }
-    begun_->flight.done();
+    posted_->flight.done();
   } catch (...) {
     status = current_exception_status();
     if (status.code() != StatusCode::unsupported && status.code() != StatusCode::mismatch) throw;
-    begun_->flight.ended(status.code());
+    posted_->flight.ended(status.code());
   }
   performed_directly(started);
-  const EngineReference ended = std::move(begun_);
+  const EngineReference ended = std::move(posted_);
   if (ended->end_recorded(status)) ended->completion.wake();
 }
 
-void ScheduleRunner::give_up_begun() {
-  if (begun_ == nullptr) return;
-  begun_->leave_to_caller(false);
-  context_.pending.insert(std::move(begun_));
+void ScheduleRunner::give_up_posted() {
+  if (posted_ == nullptr) return;
+  posted_->set_caller_completes(false);
+  context_.pending.insert(std::move(posted_));
 }
 
 // The other ranks have not come to the current stage. A caller has a deadline, and must handle signals.
-bool ScheduleRunner::wait_on() {
-  if (context_.waiter == Waiter::engine_thread && ++late_calls_ < most_late_calls_) return true;
-  break_up(ScheduleLock::Cause::late);
+bool ScheduleRunner::on_late_ranks() {
+  if (context_.driving_thread == DrivingThread::engine && ++late_calls_ < most_late_calls_) return true;
+  request_end(ScheduleLock::Cause::late);
   return false;
 }
 
 // The other ranks may be idle, and must be notified that they are to decline.
-void ScheduleRunner::break_up(ScheduleLock::Cause cause) {
+void ScheduleRunner::request_end(ScheduleLock::Cause cause) {
   if (lock_.state() == ScheduleLock::State::breaking) return;
-  lock_.break_up(cause);
-  context_.parts.channel.request_break(lock_.number());
+  lock_.request_end(cause);
+  context_.dependencies.channel.request_break(lock_.number());
 }
 
 // Everything pending is negotiated again.
-void ScheduleRunner::leave() {
+void ScheduleRunner::abandon_lock() {
   const auto cause = lock_.cause() == ScheduleLock::Cause::none ? ScheduleLock::Cause::other_rank : lock_.cause();
-  context_.parts.metrics.breaks[static_cast<std::size_t>(cause)].add();
-  context_.parts.log.debug("the schedule is given up after " + std::to_string(lock_.steps()) +
-                           " steps: " + cause_text(cause));
+  context_.dependencies.metrics.breaks[static_cast<std::size_t>(cause)].add();
+  context_.dependencies.log.debug("the schedule is given up after " + std::to_string(lock_.steps()) +
+                                  " steps: " + cause_text(cause));
   lock_.ended();
-  show_state();
+  record_state();
   context_.negotiator.unlock(lock_.steps());
   std::vector<const OperationSpec*> specs;
   context_.pending.for_each([&](const Operation& operation) { specs.push_back(&operation.spec); });
@@ -211,16 +211,16 @@ bool ScheduleRunner::awaited() const {
   return any;
 }
 
-Deadline ScheduleRunner::look_for_blocked_callers(bool awaited) {
+Deadline ScheduleRunner::check_blocked_callers(bool awaited) {
   if (!lock_.active() || context_.pending.empty()) return Deadline::max();
   const TimePoint now = Clock::now();
   if (!blocked_since_) blocked_since_ = now;
   const Duration blocked = now - *blocked_since_;
   if (blocked >= (awaited ? kCallerGracePeriod : kProgramGracePeriod)) {
-    break_up(ScheduleLock::Cause::order);
+    request_end(ScheduleLock::Cause::order);
     return now;
   }
-  return now + std::clamp(blocked, kCallerGracePeriod, kLongestLook);
+  return now + std::clamp(blocked, kCallerGracePeriod, kMaxCheckInterval);
 }
 
 }  // namespace hvd

@@ -39,7 +39,7 @@ class ScheduleRunner {
   void lock(const Schedule& schedule, std::uint64_t number);
 
   // Enters a pending operation into the schedule, or breaks the lock.
-  void file(Operation& operation);
+  void add(Operation& operation);
 
   // Performs the stages whose operations are there, until `awaited`, if any, is done: a caller whose operation is done
   // leaves the rest to the engine thread. True if something has been performed or declined.
@@ -49,7 +49,7 @@ class ScheduleRunner {
   // comparisons; nothing is allocated or looked up.
   DirectCall* direct_for(const Call& asked) {
     const auto stage = lock_.single(asked_to_break());
-    return stage ? staged_.direct_for(asked, *stage, context_.parts.names) : nullptr;
+    return stage ? staged_.direct_for(asked, *stage, context_.dependencies.names) : nullptr;
   }
   DirectCall* direct_for(Operation& asked) {
     const auto stage = lock_.single(asked_to_break());
@@ -59,17 +59,17 @@ class ScheduleRunner {
   // ends the operation only, and is stored in `failure`.
   bool perform_directly(DirectCall& direct, const TensorMemory& memory, std::exception_ptr& failure);
 
-  // Begins it for this operation, so that no other rank waits for this one. False, without effect: not possible. Until
-  // finish() no other stage is performed.
-  bool begin(DirectCall& direct, Operation& operation);
-  bool has_begun() const { return begun_ != nullptr; }
-  // Ends what has begun, if anything: then the operation is done or, if it was declined, pending.
-  void finish();
-  // Instead of finish(), when the engine ends.
-  void give_up_begun();
+  // Posts it for this operation, so that no other rank waits for this one. False, without effect: not possible. Until
+  // wait_posted() no other stage is performed.
+  bool post(DirectCall& direct, Operation& operation);
+  bool has_posted() const { return posted_ != nullptr; }
+  // Completes what has been posted, if anything: then the operation is done or, if it was declined, pending.
+  void wait_posted();
+  // Instead of wait_posted(), when the engine ends.
+  void give_up_posted();
 
   // This rank wants the lock to end.
-  void break_up(ScheduleLock::Cause cause);
+  void request_end(ScheduleLock::Cause cause);
   // The run has ended by agreement: a leaving rank may have announced that before it knew of the schedule, and waits
   // now for all to decline.
   void end();
@@ -77,7 +77,7 @@ class ScheduleRunner {
   // Breaks the lock if a thread waits for an operation while the schedule waits for an earlier one that this rank has
   // not submitted: then the program has changed its order, and would block forever. `awaited`: see awaited(). Returns
   // when to check again.
-  Deadline look_for_blocked_callers(bool awaited);
+  Deadline check_blocked_callers(bool awaited);
   // Whether a thread waits for an operation while nothing can be performed. Called before the queue is checked.
   bool awaited() const;
   // Something was performed, or has arrived.
@@ -91,18 +91,18 @@ class ScheduleRunner {
     if (slot) operation.scheduled = {.lock_number = lock_.number(), .slot = *slot};
     return slot.has_value();
   }
-  bool asked_to_break() const { return context_.parts.channel.break_requested() >= lock_.number(); }
+  bool asked_to_break() const { return context_.dependencies.channel.break_requested() >= lock_.number(); }
   void performed_directly(std::optional<TimePoint> started);
   bool perform(Stage& stage);
-  bool wait_on();
-  void leave();
-  void show_state();
+  bool on_late_ranks();
+  void abandon_lock();
+  void record_state();
 
   EngineContext& context_;
   ScheduleLock lock_;
   StagedSchedule staged_;
-  EngineReference begun_;  // of the next stage, by direct_begun_
-  DirectCall* direct_begun_ = nullptr;
+  EngineReference posted_;  // of the next stage, by direct_posted_
+  DirectCall* direct_posted_ = nullptr;
   DirectCallTime time_;
   int late_calls_ = 0;                      // of the stage in progress
   const int most_late_calls_;               // for the engine thread

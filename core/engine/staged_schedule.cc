@@ -3,7 +3,8 @@
 namespace hvd {
 
 StagedSchedule::StagedSchedule(const Schedule& schedule, EngineContext& context)
-    : unnamed_since_(context.parts.names.changes_of_numbers()), unnamed_(context.parts.names.name_of_synchronous()) {
+    : unnamed_since_(context.dependencies.names.changes_of_numbers()),
+      unnamed_(context.dependencies.names.next_synchronous_name()) {
   std::vector<std::vector<const Response*>> groups;
   for (const auto& slots : schedule) {
     groups.emplace_back();

@@ -50,7 +50,7 @@ class StagedSchedule {
   std::vector<std::vector<Bucket::Item*>> items_;  // of stages_, by slot
   std::vector<DirectCall> direct_;                 // for each stage
   std::uint64_t unnamed_since_ = 0;                // OperationTable::changes_of_numbers() at the lock
-  std::string unnamed_;                            // name_of_synchronous() then
+  std::string unnamed_;                            // next_synchronous_name() then
 };
 
 }  // namespace hvd

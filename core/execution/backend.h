@@ -44,15 +44,15 @@ class Backend {
   // or Internal: outputs are then undefined, and the backend is not used again. Throws Unsupported or Mismatch if the
   // call proves impossible before anything has happened: on every rank alike, and the backend remains usable.
   //
-  // Entry::asking (only if can_be_asked()): throws Declined, on every rank that asked, if a rank has declined; inputs
-  // are then unchanged, and the backend remains usable.
+  // EntryMode::asking (only if can_be_asked()): throws Declined, on every rank that asked, if a rank has declined;
+  // inputs are then unchanged, and the backend remains usable.
   virtual void run(const CollectiveCall& call) = 0;
 
-  // A call in two halves, for callers that have other work before they wait. begin() does what needs no other rank, so
+  // A call in two halves, for callers that have other work before they wait. post() does what needs no other rank, so
   // that none has to wait for this one any more; false, without effect: not possible for this call, or not now. Then
-  // finish(), with the same call and before anything else, does the rest, as run() does.
-  virtual bool begin(const CollectiveCall&) { return false; }
-  virtual void finish(const CollectiveCall& call) { run(call); }
+  // wait_posted(), with the same call and before anything else, does the rest, as run() does.
+  virtual bool post(const CollectiveCall&) { return false; }
+  virtual void wait_posted(const CollectiveCall& call) { run(call); }
 
   // Whether ranks may enter collectives of this set without prior agreement: no output is written, and no input lost,
   // before every rank of the set has answered. The same on every rank.

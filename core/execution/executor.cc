@@ -124,7 +124,7 @@ Status Executor::run(const CollectiveCall& call, TimelineRows& rows) {
   }
   metrics_.collective_time.add(Clock::now() - started);
   metrics_.buckets.add();
-  if (call.entry == Entry::asking) metrics_.locked_buckets.add();
+  if (call.entry == EntryMode::asking) metrics_.locked_buckets.add();
   metrics_.bytes.add(bytes_of(call.total_elements(), call.dtype));
   return {};
 }
@@ -137,42 +137,44 @@ void Executor::run_on(Backend& backend, const CollectiveCall& call) {
   metrics_.collective_cpu.add(std::max(spent, Duration::zero()) * kCpuMeasured);
 }
 
-bool Executor::run(std::span<Bucket> buckets, PendingOperations& pending, Waiter waiter, Entry first) {
+bool Executor::run(std::span<Bucket> buckets, PendingOperations& pending, DrivingThread driving_thread,
+                   EntryMode first) {
   std::vector<const Response*> failed;
-  Entry entry = first;
+  EntryMode entry = first;
   for (Bucket& bucket : buckets) {
     Status status;
     if (failed.empty()) {
-      if (!run(bucket, pending, waiter, entry, status)) return false;
+      if (!run(bucket, pending, driving_thread, entry, status)) return false;
     } else if (Bucket rest = without(failed, bucket); !rest.items.empty()) {
-      run(rest, pending, waiter, entry, status);
+      run(rest, pending, driving_thread, entry, status);
     }
     if (!status.ok()) {
       for (const Bucket::Item& item : bucket.items) failed.push_back(item.response);
     }
     for (Bucket::Item& item : bucket.items) item.own = nullptr;
-    entry = Entry::settled;
+    entry = EntryMode::negotiated;
   }
   return true;
 }
 
-bool Executor::run(Bucket& bucket, PendingOperations& pending, Waiter waiter, Entry entry, Status& status) {
+bool Executor::run(Bucket& bucket, PendingOperations& pending, DrivingThread driving_thread, EntryMode entry,
+                   Status& status) {
   mark_performing(bucket);
   enqueued_.reset();
   try {
     TimelineRows rows(timeline_, bucket);
     // A negotiated barrier needs no data: all ranks have asked for it.
-    if (bucket.spec().collective != Collective::barrier || entry == Entry::asking) {
+    if (bucket.spec().collective != Collective::barrier || entry == EntryMode::asking) {
       CollectiveCall call = build_call(bucket, set_, rank_, join_divisor_, devices_.get());
       call.sequence = sequence_ + 1;
       call.entry = entry;
       call.call_id = call_id_of(call.sequence);
-      call.waiter = waiter;
+      call.driving_thread = driving_thread;
       status = run(call, rows);
       ++sequence_;
     }
   } catch (const Declined&) {
-    take_back(bucket);
+    revert(bucket);
     return false;
   }
   complete(bucket, pending, status);
@@ -180,7 +182,7 @@ bool Executor::run(Bucket& bucket, PendingOperations& pending, Waiter waiter, En
 }
 
 // The operations will be negotiated again.
-void Executor::take_back(const Bucket& bucket) {
+void Executor::revert(const Bucket& bucket) {
   for (const Bucket::Item& item : bucket.items) {
     Operation* const own = item.own;
     if (own == nullptr) continue;
@@ -195,7 +197,7 @@ void Executor::take_back(const Bucket& bucket) {
 // Ends the operations of which no tensor is left, or which have failed. Sleepers are woken when all are done: a thread
 // that waits for one usually waits for the next one, too. The tensors of a grouped operation are adjacent.
 void Executor::complete(Bucket& bucket, PendingOperations& pending, const Status& status) {
-  slept_on_.reserve(bucket.items.size());  // no allocation between the end of an operation and waking its caller
+  to_wake_.reserve(bucket.items.size());  // no allocation between the end of an operation and waking its caller
   for (std::size_t i = 0; i < bucket.items.size(); ++i) {
     Operation* const own = bucket.items[i].own;
     if (own == nullptr) continue;
@@ -205,10 +207,10 @@ void Executor::complete(Bucket& bucket, PendingOperations& pending, const Status
     const bool last_here = i + 1 == bucket.items.size() || bucket.items[i + 1].own != own;
     if (!last_here || (status.ok() && own->tensors_left > 0)) continue;
     EngineReference ended = pending.remove(*own);
-    if (ended->end(status.ok() ? outcome_of(*own) : status)) slept_on_.push_back(std::move(ended));
+    if (ended->end(status.ok() ? outcome_of(*own) : status)) to_wake_.push_back(std::move(ended));
   }
-  for (const EngineReference& operation : slept_on_) operation->completion.wake();
-  slept_on_.clear();
+  for (const EngineReference& operation : to_wake_) operation->completion.wake();
+  to_wake_.clear();
 }
 
 DirectCall Executor::make_direct(const Bucket& bucket) const {
@@ -216,7 +218,7 @@ DirectCall Executor::make_direct(const Bucket& bucket) const {
   DirectCall direct;
   if (bucket.items.size() != 1 || !is_repeatable(spec)) return direct;
   direct.call = build_call_without_memory(bucket, set_, join_divisor_);
-  direct.call.entry = Entry::asking;
+  direct.call.entry = EntryMode::asking;
   try {
     direct.backend = &select_backend(backends_, direct.call);
   } catch (const Unsupported&) {
@@ -235,10 +237,10 @@ void Executor::fill_in(DirectCall& direct, const TensorMemory& memory) const {
   call.pieces.front().output = memory.output;
   call.sequence = sequence_ + 1;
   call.call_id = call_id_of(call.sequence);
-  call.waiter = Waiter::caller;
+  call.driving_thread = DrivingThread::caller;
 }
 
-bool Executor::conclude(DirectCall& direct, void (Backend::*perform)(const CollectiveCall&)) {
+bool Executor::perform_counted(DirectCall& direct, void (Backend::*perform)(const CollectiveCall&)) {
   try {
     (direct.backend->*perform)(direct.call);
   } catch (const Declined&) {
@@ -256,17 +258,17 @@ bool Executor::conclude(DirectCall& direct, void (Backend::*perform)(const Colle
 
 bool Executor::run(DirectCall& direct, const TensorMemory& memory) {
   fill_in(direct, memory);
-  return conclude(direct, &Backend::run);
+  return perform_counted(direct, &Backend::run);
 }
 
-bool Executor::begin(DirectCall& direct, const TensorMemory& memory) {
+bool Executor::post(DirectCall& direct, const TensorMemory& memory) {
   fill_in(direct, memory);
-  return direct.backend->begin(direct.call);
+  return direct.backend->post(direct.call);
 }
 
-bool Executor::finish(DirectCall& direct, Waiter waiter) {
-  direct.call.waiter = waiter;
-  return conclude(direct, &Backend::finish);
+bool Executor::wait_posted(DirectCall& direct, DrivingThread driving_thread) {
+  direct.call.driving_thread = driving_thread;
+  return perform_counted(direct, &Backend::wait_posted);
 }
 
 Deadline Executor::watch(TimePoint now) {

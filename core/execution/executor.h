@@ -49,17 +49,18 @@ class Executor {
   // perform (Unsupported, Mismatch) ends with an error on its operations only, on every rank alike; the other tensors
   // of a grouped operation that has failed are left out. False, without effect, if the first bucket was asked for and
   // another rank has declined it.
-  bool run(std::span<Bucket> buckets, PendingOperations& pending, Waiter waiter, Entry first = Entry::settled);
+  bool run(std::span<Bucket> buckets, PendingOperations& pending, DrivingThread driving_thread,
+           EntryMode first = EntryMode::negotiated);
 
   // A direct call for a bucket of one tensor whose memory the caller passes; without a spec if the bucket does not
   // qualify.
   DirectCall make_direct(const Bucket& bucket) const;
-  // Performs it, Entry::asking. False if another rank has declined. Throws Unsupported and Mismatch, too: then the
+  // Performs it, EntryMode::asking. False if another rank has declined. Throws Unsupported and Mismatch, too: then the
   // operation has ended with that error on every rank alike, and the data plane remains usable.
   bool run(DirectCall& direct, const TensorMemory& memory);
-  // The same in two halves: Backend::begin(), and finish(), which the engine's thread may call.
-  bool begin(DirectCall& direct, const TensorMemory& memory);
-  bool finish(DirectCall& direct, Waiter waiter);
+  // The same in two halves: Backend::post(), and wait_posted(), which the engine's thread may call.
+  bool post(DirectCall& direct, const TensorMemory& memory);
+  bool wait_posted(DirectCall& direct, DrivingThread driving_thread);
 
   // As in Backend, for all backends.
   Deadline watch(TimePoint now);
@@ -71,12 +72,12 @@ class Executor {
 
  private:
   void fill_in(DirectCall& direct, const TensorMemory& memory) const;
-  bool conclude(DirectCall& direct, void (Backend::*perform)(const CollectiveCall&));
-  bool run(Bucket& bucket, PendingOperations& pending, Waiter waiter, Entry entry, Status& status);
+  bool perform_counted(DirectCall& direct, void (Backend::*perform)(const CollectiveCall&));
+  bool run(Bucket& bucket, PendingOperations& pending, DrivingThread driving_thread, EntryMode entry, Status& status);
   // Returns Unsupported if no backend can perform the call. Throws Declined.
   Status run(const CollectiveCall& call, TimelineRows& rows);
   void run_on(Backend& backend, const CollectiveCall& call);
-  void take_back(const Bucket& bucket);
+  void revert(const Bucket& bucket);
   void complete(Bucket& bucket, PendingOperations& pending, const Status& status);
 
   std::vector<std::unique_ptr<Backend>> backends_;
@@ -90,7 +91,7 @@ class Executor {
   const Duration cost_of_measuring_;            // CPU time that the clock itself takes of a measured interval
   std::uint64_t sequence_ = 0;                  // calls so far
   unsigned calls_ = 0;                          // of run_on()
-  std::vector<EngineReference> slept_on_;       // operations of the current bucket whose callers are to be woken
+  std::vector<EngineReference> to_wake_;        // operations of the current bucket whose callers are to be woken
 };
 
 }  // namespace hvd

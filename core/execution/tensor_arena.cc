@@ -15,7 +15,7 @@ constexpr std::size_t kSmallAlignment = 128;
 // Less than this is kept for the next allocation: freeing and committing again costs more than zeroing a page.
 constexpr std::size_t kGiveBackBytes = 64 << 10;
 // Smaller mappings are not worth making.
-constexpr std::size_t kLeastMapped = 16 << 20;
+constexpr std::size_t kMinMapped = 16 << 20;
 
 std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -76,7 +76,7 @@ void* TensorArena::allocate_mapped(std::size_t bytes, std::size_t size) {
 void TensorArena::map_section(std::size_t bytes, std::size_t size) {
   while (!sections_.empty() && sections_.back().ranges.all_free()) sections_.pop_back();
   const std::size_t begin = sections_.empty() ? 0 : sections_.back().end(), room = layout_.part_bytes - begin;
-  const std::size_t needed = whole_pages(size), wanted = std::min(room, std::max(begin, kLeastMapped));
+  const std::size_t needed = whole_pages(size), wanted = std::min(room, std::max(begin, kMinMapped));
   if (needed > room) throw_full(bytes, "no free range is long enough");
   try {
     MappedRange mapped = map_amply(wanted, needed, [&](std::size_t length) {
@@ -135,14 +135,14 @@ std::size_t TensorArena::section_of(const void* memory) const {
   return index;
 }
 
-void TensorArena::reach(int local_rank, std::uint64_t offset, std::size_t bytes) {
+void TensorArena::map_peer(int local_rank, std::uint64_t offset, std::size_t bytes) {
   if (offset > layout_.part_bytes || bytes > layout_.part_bytes - offset) {
     throw Internal("local rank " + std::to_string(local_rank) + " names memory outside its part of the arena");
   }
   MappedRange& part = others_[static_cast<std::size_t>(local_rank)];
   const std::size_t needed = whole_pages(offset + bytes);
   if (needed <= part.size()) return;
-  const std::size_t wanted = std::min(layout_.part_bytes, std::max(2 * part.size(), kLeastMapped));
+  const std::size_t wanted = std::min(layout_.part_bytes, std::max(2 * part.size(), kMinMapped));
   try {
     map_amply(wanted, needed, [&](std::size_t length) {
       if (part.size() > 0) return part.grow(length);

@@ -7,8 +7,8 @@
 // the beginning, as far as tensors there have been announced. Memory is committed when it is allocated, so that
 // exhaustion is an error then and not a fatal signal at the first access, and returns to the system when it is freed.
 //
-// allocate(), free(), usage(), contains() and offset_of(): any thread. reach() and at(): one thread at a time. A forked
-// child, which shares the memory with its parent, frees nothing.
+// allocate(), free(), usage(), contains() and offset_of(): any thread. map_peer() and at(): one thread at a time. A
+// forked child, which shares the memory with its parent, frees nothing.
 #pragma once
 
 #include <sys/types.h>
@@ -116,8 +116,8 @@ class TensorArena {
   std::optional<std::uint64_t> offset_of(const void* memory, std::size_t bytes) const;
   // Maps another rank's part up to the end of [offset, offset + bytes). Invalidates what at() has returned for that
   // rank. Throws Internal (outside that rank's part, or no address space).
-  void reach(int local_rank, std::uint64_t offset, std::size_t bytes);
-  // The memory at `offset` of that rank's part, after reach().
+  void map_peer(int local_rank, std::uint64_t offset, std::size_t bytes);
+  // The memory at `offset` of that rank's part, after map_peer().
   std::byte* at(int local_rank, std::uint64_t offset) const {
     return others_[static_cast<std::size_t>(local_rank)].data() + offset;
   }

@@ -81,7 +81,7 @@ int hex_digit(char c) {
 // The server's next message, which arrives as a whole, or nearly so.
 void receive(Socket& socket, std::span<std::byte> message, const std::string& where, Deadline deadline,
              AlarmClock& alarm) {
-  while (!wait_ready(socket.fd(), false, std::min(deadline, alarm.next())) && Clock::now() < deadline) alarm.look();
+  while (!wait_ready(socket.fd(), false, std::min(deadline, alarm.next())) && Clock::now() < deadline) alarm.poll();
   socket.receive_all(message, deadline, where);
 }
 
@@ -101,18 +101,18 @@ void prove(Socket& socket, ClientHandshake handshake, const Challenge& challenge
   }
 }
 
-constexpr Duration kNap = std::chrono::milliseconds(20);  // before another try to connect
-constexpr std::size_t kMaxUnproven = 1024;
+constexpr Duration kRetryDelay = std::chrono::milliseconds(20);  // before another try to connect
+constexpr std::size_t kMaxPending = 1024;
 // The share of the process's descriptors: what else it opens, a data file for instance, must not fail because of
 // connections that have not authenticated.
 constexpr std::size_t kPart = 4;
 // New connections accepted and answers read per call: handshakes progress even during a flood of new connections.
 constexpr std::size_t kBatch = 64;
 
-std::size_t most_unproven() {
+std::size_t max_pending() {
   rlimit descriptors{};
-  if (getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return kMaxUnproven;
-  return std::clamp<std::size_t>(descriptors.rlim_cur / kPart, 1, kMaxUnproven);
+  if (getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return kMaxPending;
+  return std::clamp<std::size_t>(descriptors.rlim_cur / kPart, 1, kMaxPending);
 }
 
 // A connection that has not authenticated yet.
@@ -235,13 +235,13 @@ ServerHandshake::ServerHandshake(const JobKey& key, Purpose purpose, const Nonce
       std::bit_cast<Challenge>(ChallengeFields{.magic = kMagic, .version = kVersion, .server_nonce = local_nonce_});
 }
 
-ServerHandshake::Verdict ServerHandshake::judge(const Proof& proof) const {
+ServerHandshake::Verification ServerHandshake::verify(const Proof& proof) const {
   const auto [magic, purpose, rank, client_nonce, hash] = std::bit_cast<ProofFields>(proof);
-  if (magic != kMagic) return {.objection = "it does not speak hvd's protocol"};
+  if (magic != kMagic) return {.rejection = "it does not speak hvd's protocol"};
   if (!hash_is_right(hash, statement(kClientSays, local_nonce_, client_nonce, purpose, rank), key_)) {
-    return {.objection = "it does not know the job's key"};
+    return {.rejection = "it does not know the job's key"};
   }
-  if (purpose != static_cast<std::uint32_t>(purpose_)) return {.objection = "it wants another port of this job"};
+  if (purpose != static_cast<std::uint32_t>(purpose_)) return {.rejection = "it wants another port of this job"};
   return {.rank = rank, .reply = keyed_hash(statement(kServerSays, local_nonce_, client_nonce, purpose, rank), key_)};
 }
 
@@ -256,9 +256,9 @@ Socket connect_authenticated(const Address& address, const JobKey& key, Purpose 
     try {
       receive(socket, challenge, where, deadline, alarm_clock);
     } catch (const PeerLost&) {
-      if (Clock::now() + kNap >= deadline) throw;
-      alarm_clock.look();
-      std::this_thread::sleep_for(kNap);
+      if (Clock::now() + kRetryDelay >= deadline) throw;
+      alarm_clock.poll();
+      std::this_thread::sleep_for(kRetryDelay);
       continue;
     }
     try {
@@ -286,18 +286,18 @@ struct Acceptor::State {
   // In the order of arrival, which is also the order of deadlines.
   using PendingConnections = std::map<std::uint64_t, PendingConnection>;
 
-  void drop(PendingConnections::iterator pending, const std::string& objection) {
+  void drop(PendingConnections::iterator pending, const std::string& rejection) {
     if (!warned) {
       const std::string from = pending->second.socket.peer_host();
       log.warning("dropped a connection to the " + std::string(purpose_name(purpose)) + " port " +
                   listeners[pending->second.listener].address().to_string() + (from.empty() ? "" : " from " + from) +
-                  ": " + objection + "; further ones are dropped without a word");
+                  ": " + rejection + "; further ones are dropped without a word");
       warned = true;
     }
     pending_connections.erase(pending);
   }
 
-  void drop_oldest(const std::string& objection) { drop(pending_connections.begin(), objection); }
+  void drop_oldest(const std::string& rejection) { drop(pending_connections.begin(), rejection); }
 
   void drop_late() {
     const TimePoint now = Clock::now();
@@ -306,8 +306,8 @@ struct Acceptor::State {
     }
   }
 
-  void greet(Socket socket, std::size_t listener) {
-    if (pending_connections.size() >= most_unproven())
+  void send_challenge(Socket socket, std::size_t listener) {
+    if (pending_connections.size() >= max_pending())
       drop_oldest("too many connections that have not proved themselves");
     const std::uint64_t id = next_id++;
     const auto added =
@@ -332,11 +332,11 @@ struct Acceptor::State {
         continue;
       }
       if (!socket) return;
-      greet(std::move(*socket), listener);
+      send_challenge(std::move(*socket), listener);
     }
   }
 
-  std::optional<Peer> hear(std::uint64_t id) {
+  std::optional<Peer> receive_proof(std::uint64_t id) {
     const auto found = pending_connections.find(id);
     if (found == pending_connections.end()) return std::nullopt;
     PendingConnection& pending = found->second;
@@ -352,18 +352,18 @@ struct Acceptor::State {
     pending.received += *count;
     if (pending.received < kProofBytes) return std::nullopt;
 
-    const auto verdict = pending.handshake.judge(pending.proof);
-    if (verdict.objection != nullptr) {
-      drop(found, verdict.objection);
+    const auto verification = pending.handshake.verify(pending.proof);
+    if (verification.rejection != nullptr) {
+      drop(found, verification.rejection);
       return std::nullopt;
     }
-    const auto sent = pending.socket.send_some(verdict.reply);
+    const auto sent = pending.socket.send_some(verification.reply);
     if (sent != kReplyBytes) {
       drop(found, "it closed before it heard the answer");
       return std::nullopt;
     }
     epoll_ctl(epoll.get(), EPOLL_CTL_DEL, pending.socket.fd(), nullptr);
-    Peer peer{.socket = std::move(pending.socket), .rank = verdict.rank, .listener = pending.listener};
+    Peer peer{.socket = std::move(pending.socket), .rank = verification.rank, .listener = pending.listener};
     pending_connections.erase(found);
     return peer;
   }
@@ -376,7 +376,7 @@ struct Acceptor::State {
       const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;
       if (id < listeners.size()) {
         take_new_connections(id);
-      } else if (auto peer = hear(id)) {
+      } else if (auto peer = receive_proof(id)) {
         return peer;  // the remaining events will be reported again
       }
     }
@@ -427,7 +427,7 @@ Peer Acceptor::accept(Deadline deadline, std::string_view what, const Alarm& ala
     if (auto peer = accept_now()) return std::move(*peer);
     wait_ready(state_->epoll.get(), false, std::min({deadline, next_deadline(), alarm_clock.next()}));
     if (Clock::now() >= deadline) throw Timeout("waiting for " + std::string(what));
-    alarm_clock.look();
+    alarm_clock.poll();
   }
 }
 

@@ -137,12 +137,12 @@ class ServerHandshake {
 
   const Challenge& challenge() const { return challenge_; }
 
-  struct Verdict {
-    const char* objection = nullptr;  // why the client is rejected; null: it is authenticated
+  struct Verification {
+    const char* rejection = nullptr;  // why the client is rejected; null: it is authenticated
     int rank = -1;
     Reply reply{};
   };
-  Verdict judge(const Proof& proof) const;
+  Verification verify(const Proof& proof) const;
 
  private:
   const JobKey key_;

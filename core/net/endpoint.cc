@@ -73,7 +73,7 @@ Endpoint unix_endpoint(const std::string& name) {
   return endpoint;
 }
 
-constexpr std::size_t kMostAddresses = 16;
+constexpr std::size_t kMaxAddresses = 16;
 constexpr std::string_view kLinkLocal = "169.254.";  // self-assigned without a network
 
 // At least so many if the lease is long enough: one lost packet must not end a connection.
@@ -110,7 +110,7 @@ FileDescriptor listen_on(const Endpoint& endpoint, const std::string& name) {
 }
 
 constexpr Duration kFirstPause = std::chrono::milliseconds(2);
-constexpr Duration kLongestPause = std::chrono::milliseconds(200);
+constexpr Duration kMaxPause = std::chrono::milliseconds(200);
 
 // While there is no listener there is no event to wait for; only another attempt can tell.
 void pause_until(TimePoint when) { poll(nullptr, 0, poll_timeout(when)); }
@@ -133,7 +133,7 @@ void refuse_without_loopback(const Address& address, const Endpoint& endpoint, i
 bool wait_connected(int fd, Deadline deadline, AlarmClock& alarm) {
   while (!wait_ready(fd, true, std::min(deadline, alarm.next()))) {
     if (Clock::now() >= deadline) return false;
-    alarm.look();
+    alarm.poll();
   }
   return true;
 }
@@ -225,7 +225,7 @@ std::vector<LocalAddress> local_addresses() {
   std::vector<LocalAddress> addresses;
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return addresses;
-  for (const ifaddrs* entry = list; entry != nullptr && addresses.size() < kMostAddresses; entry = entry->ifa_next) {
+  for (const ifaddrs* entry = list; entry != nullptr && addresses.size() < kMaxAddresses; entry = entry->ifa_next) {
     const bool usable = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_LOOPBACK) == 0;
     if (!usable || entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
     Endpoint endpoint;
@@ -266,7 +266,7 @@ KeepAlive keep_alive(Duration lease) {
   return result;
 }
 
-Duration SilenceWatch::look(const Delivery& delivery, TimePoint now) {
+Duration SilenceWatch::update(const Delivery& delivery, TimePoint now) {
   if (!delivery.awaits_answer) {
     since_.reset();
     return Duration::zero();
@@ -338,7 +338,7 @@ Socket Socket::connect(const Address& address, Deadline deadline, const Alarm& a
   const TimePoint start = Clock::now();
   AlarmClock alarm_clock(alarm);
   std::string cause;
-  for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+  for (Duration pause = kFirstPause;; pause = std::min(2 * pause, kMaxPause)) {
     for (const Endpoint& endpoint : resolve(address, false, cause)) {
       FileDescriptor fd;
       const int failure = try_connect(endpoint, deadline, alarm_clock, fd);
@@ -351,7 +351,7 @@ Socket Socket::connect(const Address& address, Deadline deadline, const Alarm& a
       const auto waited = std::chrono::round<std::chrono::milliseconds>(now - start).count();
       throw Timeout("could not connect to " + address.to_string() + " for " + std::to_string(waited) + " ms: " + cause);
     }
-    alarm_clock.look();
+    alarm_clock.poll();
     pause_until(std::min(deadline, now + pause));
   }
 }

@@ -61,12 +61,12 @@ struct Delivery {
   Duration since_answer{};     // since the peer's host acknowledged anything
 };
 
-// Detects a silent host on one connection on which something was sent: call look() periodically until all is delivered.
-// A peer that accepts nothing, but whose host answers, is not silent.
+// Detects a silent host on one connection on which something was sent: call update() periodically until all is
+// delivered. A peer that accepts nothing, but whose host answers, is not silent.
 class SilenceWatch {
  public:
   // How long an answer of the host has been overdue.
-  Duration look(const Delivery& delivery, TimePoint now);
+  Duration update(const Delivery& delivery, TimePoint now);
 
  private:
   std::optional<TimePoint> since_;

@@ -1,5 +1,5 @@
 // CollectiveCall: a bucket as a backend performs it. The same on every rank of the set, so that score() may read it,
-// except `ordinal`, `waiter`, and in `pieces` the addresses, events and, of allgather and alltoall, `elements`.
+// except `ordinal`, `driving_thread`, and in `pieces` the addresses, events and, of allgather and alltoall, `elements`.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +15,14 @@
 namespace hvd {
 
 // Whether the ranks have agreed on a collective when they enter it.
-enum class Entry : std::uint8_t {
-  settled,  // all ranks have agreed on it before
-  asking,   // it is performed if all ranks ask for it: see Backend::run
+enum class EntryMode : std::uint8_t {
+  negotiated,  // all ranks have agreed on it before
+  asking,      // it is performed if all ranks ask for it: see Backend::run
 };
 
 // The thread that performs a collective, and waits in it: the engine's, beside those of the program; or one of the
 // program's, which has nothing else to do.
-enum class Waiter : std::uint8_t { engine_thread, caller };
+enum class DrivingThread : std::uint8_t { engine, caller };
 
 // One tensor of a call. Input and output may be the same memory, and do not overlap otherwise.
 struct Piece {
@@ -52,9 +52,9 @@ struct CollectiveCall {
   int device = -1;             // where the tensors are: kCpuDevice, or kAccelerator
   int ordinal = -1;            // of this rank's accelerator; -1: this rank has none of the tensors
   std::uint64_t sequence = 0;  // number of this call in the set, the same on every rank
-  Entry entry = Entry::settled;
+  EntryMode entry = EntryMode::negotiated;
   std::uint32_t call_id = 0;  // identifies what must be equal on all ranks that enter, to detect ranks elsewhere
-  Waiter waiter = Waiter::engine_thread;  // of this rank
+  DrivingThread driving_thread = DrivingThread::engine;  // of this rank
 
   std::vector<Piece> pieces;
 

@@ -95,11 +95,11 @@ void Operation::release(Holder holder) {
   if ((state_.fetch_and(~State::kInUse, std::memory_order_acq_rel) & State::kKept) == 0) delete this;
 }
 
-BegunOperation begin_message(const std::shared_ptr<Metrics>& metrics) {
+OperationReferences make_message_operation(const std::shared_ptr<Metrics>& metrics) {
   auto* const operation = new Operation(metrics);
-  BegunOperation begun(*operation);
+  OperationReferences references(*operation);
   operation->forget();
-  return begun;
+  return references;
 }
 
 FlightWords describe(const OperationSpec& spec) {
@@ -114,8 +114,8 @@ FlightWords describe(const OperationSpec& spec) {
     operation.dtype = static_cast<std::uint8_t>(tensor.dtype);
     operation.dimensions = static_cast<std::uint8_t>(std::min(tensor.shape.size(), kMany));
     for (std::size_t i = 0; i < std::min(tensor.shape.size(), operation.shape.size()); ++i) {
-      constexpr std::int64_t kLongest = std::numeric_limits<std::uint32_t>::max();
-      operation.shape[i] = static_cast<std::uint32_t>(std::min(tensor.shape[i], kLongest));
+      constexpr std::int64_t kMax = std::numeric_limits<std::uint32_t>::max();
+      operation.shape[i] = static_cast<std::uint32_t>(std::min(tensor.shape[i], kMax));
     }
   }
   put_short_name(spec.name, operation.name.data(), operation.name.size());

@@ -146,22 +146,22 @@ class Operation {
 
   // From now on caller and engine hold a reference, and the name is taken. Requires !in_use(); submitters are
   // serialized.
-  void begin() {
+  void mark_submitted() {
     agreed = false;
     tensors_left = spec.tensors.size();
     state_.store(State::kKept | State::kInUse | State::kEngineHolds | State::kCallerHolds | State::kNameTaken,
                  std::memory_order_relaxed);
   }
 
-  // From now on its caller holds a reference, no table knows it, and it counts as done, until it begins again.
+  // From now on its caller holds a reference, no table knows it, and it counts as done, until it is submitted again.
   void prepare(std::weak_ptr<const void> of) {
     prepared = true;
     home = std::move(of);
     state_.store(State::kInUse | State::kCallerHolds, std::memory_order_relaxed);
     static_cast<void>(completion.complete(Status()));
   }
-  // begin() of a prepared operation that has ended and that the engine has released.
-  void begin_again() {
+  // mark_submitted() of a prepared operation that has ended and that the engine has released.
+  void mark_resubmitted() {
     agreed = false;
     tensors_left = spec.tensors.size();
     completion.reset();
@@ -174,10 +174,10 @@ class Operation {
   bool kept() const { return (state_.load(std::memory_order_relaxed) & State::kKept) != 0; }
   void keep() { state_.fetch_or(State::kKept, std::memory_order_relaxed); }
 
-  // Of a prepared operation that a caller's thread has begun: the engine is not awake to end it, since that thread will
-  // do so when it waits. A thread that does not wait sets this to false and wakes the engine.
-  bool left_to_caller() const { return left_to_caller_.load(std::memory_order_acquire); }
-  void leave_to_caller(bool leave) { left_to_caller_.store(leave, std::memory_order_release); }
+  // Of a prepared operation that a caller's thread has posted: the engine is not awake to end it, since that thread
+  // will do so when it waits. A thread that does not wait sets this to false and wakes the engine.
+  bool caller_completes() const { return caller_completes_.load(std::memory_order_acquire); }
+  void set_caller_completes(bool completes) { caller_completes_.store(completes, std::memory_order_release); }
   bool in_use() const { return (state_.load(std::memory_order_acquire) & State::kInUse) != 0; }
 
   // The name is taken until the operation has ended: the engine frees it before the end becomes visible.
@@ -185,7 +185,7 @@ class Operation {
 
   // Driving thread, once: frees the name, then completes the operation. True if Completion::wake() must be called.
   [[nodiscard]] bool end(const Status& status);
-  // Of a prepared operation that was performed without having begun: its status.
+  // Of a prepared operation that was performed without having been submitted: its status.
   void end_at_once(const Status& status) {
     completion.reset();
     static_cast<void>(completion.complete(status));
@@ -210,13 +210,13 @@ class Operation {
     static constexpr std::uint32_t kEngineHolds = 1;  // until its release()
     static constexpr std::uint32_t kCallerHolds = 2;  // until its release()
     static constexpr std::uint32_t kNameTaken = 4;    // until the operation has ended, or the engine releases it
-    static constexpr std::uint32_t kInUse = 8;        // from begin() until the last release() has reset it
+    static constexpr std::uint32_t kInUse = 8;        // from mark_submitted() until the last release() has reset it
     static constexpr std::uint32_t kKept = 16;        // by the OperationTable, until forget()
   };
 
   const std::shared_ptr<Metrics> metrics_;
   std::atomic<std::uint32_t> state_{State::kKept};
-  std::atomic<bool> left_to_caller_{false};
+  std::atomic<bool> caller_completes_{false};
 };
 
 template <Operation::Holder kHolder>
@@ -226,9 +226,11 @@ struct Releaser {
 using EngineReference = std::unique_ptr<Operation, Releaser<Operation::Holder::engine>>;
 using CallerReference = std::unique_ptr<Operation, Releaser<Operation::Holder::caller>>;
 
-// An operation that begins, with its two references.
-struct BegunOperation {
-  explicit BegunOperation(Operation& operation) : caller(&operation), engine(&operation) { operation.begin(); }
+// An operation that is submitted, by its two references.
+struct OperationReferences {
+  explicit OperationReferences(Operation& operation) : caller(&operation), engine(&operation) {
+    operation.mark_submitted();
+  }
 
   CallerReference caller;
   EngineReference engine;
@@ -303,8 +305,8 @@ class OperationIndex {
   std::size_t size_ = 0;
 };
 
-// Begins an operation that is in no table: it is deleted with its last reference.
-BegunOperation begin_message(const std::shared_ptr<Metrics>& metrics);
+// A submitted operation that is in no table: it is deleted with its last reference.
+OperationReferences make_message_operation(const std::shared_ptr<Metrics>& metrics);
 
 // Converts a spec to the flight recorder's format.
 FlightWords describe(const OperationSpec& spec);

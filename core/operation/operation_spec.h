@@ -77,7 +77,7 @@ template <typename T>
 using NameMap = std::unordered_map<std::string, T, NameHash, std::equal_to<>>;
 
 // Names that hvd generates for operations without one; the OperationTable assigns them.
-inline constexpr std::string_view kMadeUp = "unnamed.";
+inline constexpr std::string_view kGeneratedPrefix = "unnamed.";
 
 // After joins that were given up, numbering restarts with a suffix that counts them: ranks that have not come to that
 // join yet still use the numbers before it.
@@ -86,23 +86,23 @@ inline std::string suffix_after(std::uint64_t failed_joins) {
 }
 
 // A name that does not repeat, or not before all ranks have joined.
-inline std::string counted_name(std::uint64_t number, std::uint64_t failed_joins = 0) {
-  return std::string(kMadeUp) + std::to_string(number) + suffix_after(failed_joins);
+inline std::string sequential_name(std::uint64_t number, std::uint64_t failed_joins = 0) {
+  return std::string(kGeneratedPrefix) + std::to_string(number) + suffix_after(failed_joins);
 }
 
 // The name of a synchronous operation after so many counted ones: all operations of a loop share it.
-inline std::string waited_name(std::uint64_t number, std::uint64_t failed_joins = 0) {
-  return std::string(kMadeUp) + "after." + std::to_string(number) + suffix_after(failed_joins);
+inline std::string synchronous_name(std::uint64_t number, std::uint64_t failed_joins = 0) {
+  return std::string(kGeneratedPrefix) + "after." + std::to_string(number) + suffix_after(failed_joins);
 }
 
 // The name of a prepared operation without one, for all of its starts.
 inline std::string prepared_name(std::uint64_t number) { return "<prepared." + std::to_string(number) + ">"; }
 
-inline bool is_made_up(std::string_view name) { return name.starts_with(kMadeUp); }
+inline bool is_generated_name(std::string_view name) { return name.starts_with(kGeneratedPrefix); }
 
 inline bool is_counted(std::string_view name) {
-  return name.size() > kMadeUp.size() && name.starts_with(kMadeUp) && name[kMadeUp.size()] >= '0' &&
-         name[kMadeUp.size()] <= '9';
+  return name.size() > kGeneratedPrefix.size() && name.starts_with(kGeneratedPrefix) &&
+         name[kGeneratedPrefix.size()] >= '0' && name[kGeneratedPrefix.size()] <= '9';
 }
 
 }  // namespace hvd

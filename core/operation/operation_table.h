@@ -35,12 +35,12 @@ class OperationTable {
 
   // Takes the spec's name; generates one if it is empty. Throws InvalidArgument if the name is taken, or while the
   // set's join is in flight.
-  BegunOperation take(OperationSpec spec, OperationMemory memory) {
+  OperationReferences take(OperationSpec spec, OperationMemory memory) {
     const MutexLock lock(mutex_);
     if (joining()) throw_joining();
-    const bool made_up = spec.name.empty();
-    if (made_up) {
-      spec.name = counted_name(++unnamed_, failed_joins_);
+    const bool is_unnamed = spec.name.empty();
+    if (is_unnamed) {
+      spec.name = sequential_name(++unnamed_, failed_joins_);
       ++changes_;
     }
     const std::size_t hash = hash_of(spec.name);
@@ -52,14 +52,14 @@ class OperationTable {
     operation.memory = std::move(memory);
     operation.described = describe(operation.spec);
     operation.scheduled = {};
-    operation.used_lately = !made_up;  // generated names seldom repeat
+    operation.used_lately = !is_unnamed;  // generated names seldom repeat
     if (operation.spec.collective == Collective::join) join_ = &operation;
-    return BegunOperation(operation);
+    return OperationReferences(operation);
   }
 
   // Takes the name for the same operation as the last time, which was checked then; only the tensor's addresses may
   // differ. Nothing if the operation differs, or take() would throw.
-  std::optional<BegunOperation> take_again(const Call& call) {
+  std::optional<OperationReferences> take_again(const Call& call) {
     if (call.name.empty()) return std::nullopt;
     const std::size_t hash = hash_of(call.name);
     const MutexLock lock(mutex_);
@@ -68,7 +68,7 @@ class OperationTable {
     if (!call.repeats(known->spec)) return std::nullopt;
     known->used_lately = true;
     known->memory.tensors.front() = {.input = call.inputs.front().data, .output = call.outputs.front().data};
-    return std::optional<BegunOperation>(std::in_place, *known);
+    return std::optional<OperationReferences>(std::in_place, *known);
   }
 
   // An operation that its caller starts again and again, of the communicator `home`. An empty name is numbered: ranks
@@ -98,7 +98,7 @@ class OperationTable {
       operation.keep();
     }
     if (operation.engine_holds()) throw_taken(operation.spec.name);
-    operation.begin_again();
+    operation.mark_resubmitted();
     return EngineReference(&operation);
   }
 
@@ -118,12 +118,12 @@ class OperationTable {
 
   // The name of a synchronous operation without one. If it is taken, by another thread or by an operation that no
   // thread waits for any more, the operation must be counted like the rest.
-  std::string name_of_synchronous() const {
+  std::string next_synchronous_name() const {
     const MutexLock lock(mutex_);
-    return waited_name(unnamed_, failed_joins_);
+    return synchronous_name(unnamed_, failed_joins_);
   }
 
-  // As long as this is unchanged, name_of_synchronous() is.
+  // As long as this is unchanged, next_synchronous_name() is.
   std::uint64_t changes_of_numbers() const { return changes_.load(std::memory_order_relaxed); }
 
   // Called when this rank's join has ended, before any caller learns of it. `succeeded`: at the same point of the

@@ -38,7 +38,8 @@ OperationMemory memory_of(const Call& call) {
   return memory;
 }
 
-// Whether a schedule may have it as a single operation: it has begun before, has ended well, and no other has its name.
+// Whether a schedule may have it as a single operation: it was submitted before, has ended well, and no other has its
+// name.
 bool can_be_direct(const Operation& operation) {
   return operation.repeatable && operation.kept() && operation.completion.done() && operation.completion.status().ok();
 }
@@ -106,17 +107,17 @@ void Communicator::connect_data_plane(const Common& common, Store& store, Deadli
   arena_ = std::move(data_plane.arena);
   devices_ = std::move(data_plane.devices);
   algorithms_ = std::move(data_plane.algorithms);
-  engine_ = std::make_unique<Engine>(EngineParts{.topology = topology_,
-                                                 .config = config_,
-                                                 .log = common.log,
-                                                 .abort = common.abort,
-                                                 .channel = *channel_,
-                                                 .names = operations_,
-                                                 .metrics = *common.metrics,
-                                                 .timeline = common.timeline,
-                                                 .flight = common.flight,
-                                                 .set = set_,
-                                                 .on_end = on_end},
+  engine_ = std::make_unique<Engine>(EngineDependencies{.topology = topology_,
+                                                        .config = config_,
+                                                        .log = common.log,
+                                                        .abort = common.abort,
+                                                        .channel = *channel_,
+                                                        .names = operations_,
+                                                        .metrics = *common.metrics,
+                                                        .timeline = common.timeline,
+                                                        .flight = common.flight,
+                                                        .set = set_,
+                                                        .on_end = on_end},
                                      std::make_unique<Executor>(std::move(data_plane.backends), set_, topology_.rank,
                                                                 config_, *common.metrics, common.timeline, devices_));
 }
@@ -125,9 +126,9 @@ void Communicator::connect_data_plane(const Common& common, Store& store, Deadli
 
 CallerReference Communicator::submit(const Call& call) {
   const MutexLock submitting(submitting_);
-  BegunOperation begun = begin(call);
-  if (Status status = engine_->submit(begun.engine); !status.ok()) throw Error(status);
-  return std::move(begun.caller);
+  OperationReferences references = make_operation(call);
+  if (Status status = engine_->submit(references.engine); !status.ok()) throw Error(status);
+  return std::move(references.caller);
 }
 
 CallerReference Communicator::submit_and_wait(const Call& call, Deadline deadline) {
@@ -139,13 +140,13 @@ CallerReference Communicator::submit_and_wait(const Call& call, Deadline deadlin
     Call named = call;
     std::string name;
     if (call.name.empty()) {
-      name = operations_.name_of_synchronous();
+      name = operations_.next_synchronous_name();
       if (!operations_.is_taken(name)) named.name = name;
     }
-    BegunOperation begun = begin(named);
+    OperationReferences references = make_operation(named);
     started = Clock::now();
-    if (Status status = engine_->run({&begun.engine, 1}, submitting, deadline); !status.ok()) throw Error(status);
-    operation = std::move(begun.caller);
+    if (Status status = engine_->run({&references.engine, 1}, submitting, deadline); !status.ok()) throw Error(status);
+    operation = std::move(references.caller);
   }
   operation->completion.wait_until_over(deadline);
   metrics_->exposed_time.add(Clock::now() - started);
@@ -154,26 +155,26 @@ CallerReference Communicator::submit_and_wait(const Call& call, Deadline deadlin
 
 std::vector<CallerReference> Communicator::run_all(std::span<const Call> calls, Deadline deadline) {
   std::vector<CallerReference> operations;
-  std::vector<EngineReference> begun;
+  std::vector<EngineReference> submitted;
   operations.reserve(calls.size());
-  begun.reserve(calls.size());
+  submitted.reserve(calls.size());
   TimePoint started;
   {
     MutexLock submitting(submitting_);
     for (const Call& call : calls) {
-      BegunOperation both = begin(call);
+      OperationReferences both = make_operation(call);
       operations.push_back(std::move(both.caller));
-      begun.push_back(std::move(both.engine));
+      submitted.push_back(std::move(both.engine));
     }
     started = Clock::now();
-    if (Status status = engine_->run(begun, submitting, deadline); !status.ok()) throw Error(status);
+    if (Status status = engine_->run(submitted, submitting, deadline); !status.ok()) throw Error(status);
   }
   for (const CallerReference& operation : operations) operation->completion.wait_until_over(deadline);
   metrics_->exposed_time.add(Clock::now() - started);
   return operations;
 }
 
-BegunOperation Communicator::begin(const Call& call) {
+OperationReferences Communicator::make_operation(const Call& call) {
   if (auto again = operations_.take_again(call)) return std::move(*again);
   OperationSpec spec = check_call(call, set_, topology_.rank);
   spec.name = call.collective == Collective::join ? kJoinName : call.name;
@@ -204,12 +205,12 @@ void await_release(const Operation& operation) {
 }  // namespace
 
 void Communicator::start(Operation& operation) {
-  if (can_be_direct(operation) && engine_->begin(operation)) return;
+  if (can_be_direct(operation) && engine_->post(operation)) return;
   await_release(operation);
   const MutexLock submitting(submitting_);
-  EngineReference begun = begin_again(operation);
-  if (Status status = engine_->submit(begun); !status.ok()) {
-    static_cast<void>(begun->end(status));
+  EngineReference reference = take_prepared(operation);
+  if (Status status = engine_->submit(reference); !status.ok()) {
+    static_cast<void>(reference->end(status));
     throw Error(status);
   }
 }
@@ -225,9 +226,9 @@ void Communicator::run(Operation& operation, Deadline deadline) {
   await_release(operation);
   {
     MutexLock submitting(submitting_);
-    EngineReference begun = begin_again(operation);
-    if (Status status = engine_->run({&begun, 1}, submitting, deadline); !status.ok()) {
-      static_cast<void>(begun->end(status));
+    EngineReference reference = take_prepared(operation);
+    if (Status status = engine_->run({&reference, 1}, submitting, deadline); !status.ok()) {
+      static_cast<void>(reference->end(status));
       throw Error(status);
     }
   }
@@ -235,16 +236,16 @@ void Communicator::run(Operation& operation, Deadline deadline) {
   metrics_->exposed_time.add(Clock::now() - started);
 }
 
-EngineReference Communicator::begin_again(Operation& operation) {
-  EngineReference begun = operations_.take_prepared(operation);
+EngineReference Communicator::take_prepared(Operation& operation) {
+  EngineReference reference = operations_.take_prepared(operation);
   try {
     operation.memory.outputs.clear();
     operation.memory.ready = ready_event(operation.memory.device, operation.stream);
   } catch (...) {
-    static_cast<void>(begun->end(current_exception_status()));
+    static_cast<void>(reference->end(current_exception_status()));
     throw;
   }
-  return begun;
+  return reference;
 }
 
 // ---- Devices
@@ -255,7 +256,7 @@ std::shared_ptr<const DeviceEvent> Communicator::ready_event(int device, void* s
   if (!devices_) throw Unsupported("the tensors lie on an accelerator, which this hvd knows nothing of");
   try {
     auto ready = devices_->record(device, stream);
-    settle_device(device);
+    bind_device(device);
     return ready;
   } catch (const Unsupported& error) {
     throw Unsupported(std::string("the tensors lie on an accelerator, but ") + error.what());
@@ -264,11 +265,11 @@ std::shared_ptr<const DeviceEvent> Communicator::ready_event(int device, void* s
 
 // All tensors of a rank in one set are on one device, since a communicator is made for a device: the first tensor
 // determines it.
-void Communicator::settle_device(int device) {
-  int settled = kCpuDevice;
-  if (device_.compare_exchange_strong(settled, device) || settled == device) return;
+void Communicator::bind_device(int device) {
+  int bound = kCpuDevice;
+  if (device_.compare_exchange_strong(bound, device) || bound == device) return;
   throw InvalidArgument("a tensor lies on GPU " + std::to_string(device) + ", but this rank's tensors of process set " +
-                        std::to_string(set_.id) + " have been on GPU " + std::to_string(settled) +
+                        std::to_string(set_.id) + " have been on GPU " + std::to_string(bound) +
                         " so far: a rank has one GPU in a process set");
 }
 

@@ -96,8 +96,8 @@ class Communicator {
   void start(Operation& operation);
   void run(Operation& operation, Deadline deadline);
   // See Engine.
-  void finish() { engine_->finish(); }
-  void leave_to_engine(Operation& operation) { engine_->leave_to_engine(operation); }
+  void wait_posted() { engine_->wait_posted(); }
+  void hand_to_engine(Operation& operation) { engine_->hand_to_engine(operation); }
 
   // Whether an operation of this rank is in flight. Any thread.
   bool any_in_flight() const { return operations_.any(); }
@@ -115,10 +115,10 @@ class Communicator {
   void connect_data_plane(const Common& common, Store& store, Deadline deadline,
                           const std::function<void(const Status&)>& on_end);
   CallerReference submit_and_wait(const Call& call, Deadline deadline);
-  BegunOperation begin(const Call& call);
-  EngineReference begin_again(Operation& operation);
+  OperationReferences make_operation(const Call& call);
+  EngineReference take_prepared(Operation& operation);
   std::shared_ptr<const DeviceEvent> ready_event(int device, void* stream);
-  void settle_device(int device);
+  void bind_device(int device);
 
   const Topology topology_;
   const ProcessSet set_;  // in the communicator's numbering

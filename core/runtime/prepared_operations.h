@@ -30,12 +30,13 @@ class PreparedOperations {
   void run(Operation& operation, Deadline deadline) {
     at_home(operation, [&](Communicator& home) { home.run(operation, deadline); });
   }
-  // For the caller of an operation that is left to it (Operation::left_to_caller): before it waits, and if it does not.
-  void finish(Operation& operation) {
-    at_home(operation, [](Communicator& home) { home.finish(); });
+  // For the caller of an operation that it is to complete (Operation::caller_completes): before it waits, and if it
+  // does not.
+  void wait_posted(Operation& operation) {
+    at_home(operation, [](Communicator& home) { home.wait_posted(); });
   }
-  void leave_to_engine(Operation& operation) {
-    at_home(operation, [&](Communicator& home) { home.leave_to_engine(operation); });
+  void hand_to_engine(Operation& operation) {
+    at_home(operation, [&](Communicator& home) { home.hand_to_engine(operation); });
   }
 
  private:

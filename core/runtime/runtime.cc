@@ -19,7 +19,7 @@ RankIdentity with_settings(RankIdentity identity, const Config& config) {
 
 // How much longer than the failed rank the others live, and how long its exit may take.
 constexpr Duration kHeadStart = std::chrono::milliseconds(500);
-constexpr Duration kLongestEnd = std::chrono::seconds(3);
+constexpr Duration kMaxEnd = std::chrono::seconds(3);
 constexpr Duration kLookAgain = std::chrono::milliseconds(10);
 
 void check_peer(int peer, const Topology& topology) {
@@ -102,16 +102,16 @@ std::vector<CallerReference> Runtime::run_all(std::span<const Call> calls, Deadl
 
 CallerReference Runtime::send(const Message& message) {
   check_peer(message.peer, topology_);
-  BegunOperation begun = begin_message(metrics_);
-  channel_->send(message, std::move(begun.engine));
-  return std::move(begun.caller);
+  OperationReferences references = make_message_operation(metrics_);
+  channel_->send(message, std::move(references.engine));
+  return std::move(references.caller);
 }
 
 CallerReference Runtime::receive(const Message& message) {
   if (message.peer != kAnyRank) check_peer(message.peer, topology_);
-  BegunOperation begun = begin_message(metrics_);
-  channel_->receive(message, std::move(begun.engine));
-  return std::move(begun.caller);
+  OperationReferences references = make_message_operation(metrics_);
+  channel_->receive(message, std::move(references.engine));
+  return std::move(references.caller);
 }
 
 // ---- The timeline, and the end
@@ -145,7 +145,7 @@ void Runtime::let_cause_end_first() const {
   if (end->culprit >= 0 && end->culprit < topology_.size &&
       topology_.host_of[static_cast<std::size_t>(end->culprit)] == topology_.host()) {
     const pid_t pid = topology_.identities[static_cast<std::size_t>(end->culprit)].pid;
-    for (; kill(pid, 0) == 0 && gone < end->when + kLongestEnd; gone = Clock::now()) {
+    for (; kill(pid, 0) == 0 && gone < end->when + kMaxEnd; gone = Clock::now()) {
       std::this_thread::sleep_for(kLookAgain);
     }
   }

@@ -199,7 +199,7 @@ void Timeline::record(TraceEvent event) {
   if (!active()) return;
   {
     const MutexLock lock(events_mutex_);
-    if (events_.size() >= kMostEvents) {
+    if (events_.size() >= kMaxEvents) {
       ++lost_;
       return;
     }

@@ -76,7 +76,7 @@ class Timeline {
 
  private:
   // Events beyond this are dropped, with a warning: the disk is too slow.
-  static constexpr std::size_t kMostEvents = 1 << 20;
+  static constexpr std::size_t kMaxEvents = 1 << 20;
 
   class TraceFile;
 

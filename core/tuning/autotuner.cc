@@ -30,7 +30,7 @@ const Spread kSpreads[] = {
 
 std::int64_t shifted(std::int64_t value, int shift) { return shift < 0 ? value >> -shift : value << shift; }
 
-constexpr double kLeastGain = 0.01;  // of a comparison
+constexpr double kMinGain = 0.01;  // of a comparison
 
 constexpr const char* kPhaseNames[] = {"warm_up", "search", "comparison"};  // by TuningSample::Phase
 
@@ -98,7 +98,7 @@ bool Comparison::is_clearly_faster() const {
   for (const double sample : samples) deviations.push_back(std::abs(sample - middle));
   const double noise = median(deviations) / std::sqrt(samples.size());
   const double incumbent = median(of(Side::incumbent).steps);
-  return median(of(Side::challenger).steps) <= incumbent - std::max(noise, kLeastGain * incumbent);
+  return median(of(Side::challenger).steps) <= incumbent - std::max(noise, kMinGain * incumbent);
 }
 
 // ---- The autotuner

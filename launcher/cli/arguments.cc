@@ -104,7 +104,8 @@ std::string ArgumentReader::take_value(const std::string& name, const std::strin
   return *next_++;
 }
 
-void ArgumentReader::add_own(const CLI::App& app, const std::string& option, const std::string& typed, Share& share) {
+void ArgumentReader::add_own(const CLI::App& app, const std::string& option, const std::string& typed,
+                             ProgramArguments& program_arguments) {
   const bool is_long = option.starts_with("--");
   const std::string name = is_long ? name_of(option) : option.substr(0, 2);
   const CLI::Option* const own = app.get_option_no_throw(name);
@@ -113,22 +114,23 @@ void ArgumentReader::add_own(const CLI::App& app, const std::string& option, con
     const auto [earlier, is_first] = given_.try_emplace(own, typed);
     if (!is_first) throw InvalidArgument(earlier->second + " and " + typed + " say the same thing: give one of them");
   }
-  share.options.push_back(option);
+  program_arguments.options.push_back(option);
 }
 
 // Passes one of hvdrun's own options, as these words, to mpirun, or remarks that it has no effect there.
 void ArgumentReader::pass_on(const std::string& name, const std::string& typed, std::vector<std::string> words,
-                             Share& share) {
+                             ProgramArguments& program_arguments) {
   if (goes_to_mpirun(name)) {
-    share.for_mpirun.insert(share.for_mpirun.end(), words.begin(), words.end());
+    program_arguments.for_mpirun.insert(program_arguments.for_mpirun.end(), words.begin(), words.end());
   } else if (!is_done_here(name)) {
-    share.remarks.push_back({.text = name_of(typed) + " has no effect with --mpi: mpirun has no such option",
-                             .counts = Remark::Counts::if_mpirun_starts});
+    program_arguments.remarks.push_back(
+        {.text = name_of(typed) + " has no effect with --mpi: mpirun has no such option",
+         .counts = Remark::Counts::if_mpirun_starts});
   }
 }
 
 // Takes one of hvdrun's own options. The value is attached to it, so that it may begin with a dash.
-bool ArgumentReader::take_own(const CLI::App& app, Share& share) {
+bool ArgumentReader::take_own(const CLI::App& app, ProgramArguments& program_arguments) {
   std::string option = with_two_dashes(app, *next_);
   const bool is_long = option.starts_with("--");
   if (!is_long && !has_attached_value(option)) return false;
@@ -148,13 +150,13 @@ bool ArgumentReader::take_own(const CLI::App& app, Share& share) {
       option += "=" + *next_++;
     }
   }
-  add_own(app, option, *typed, share);
-  pass_on(name, *typed, {typed, next_}, share);
+  add_own(app, option, *typed, program_arguments);
+  pass_on(name, *typed, {typed, next_}, program_arguments);
   return true;
 }
 
 // Takes an option of another launcher.
-bool ArgumentReader::take_other(const CLI::App& app, Share& share) {
+bool ArgumentReader::take_other(const CLI::App& app, ProgramArguments& program_arguments) {
   const std::string argument = with_dashes_inside(*next_);
   const std::string name = name_of(argument);
   const OtherOption* const other = find_other_option(name);
@@ -166,39 +168,40 @@ bool ArgumentReader::take_other(const CLI::App& app, Share& share) {
     value += (i > 0 ? "=" : "") + (is_attached ? argument.substr(name.size() + 1) : take_value(*typed, "VALUE"));
   }
   const bool mpirun_knows = (other->known_to & (kMpirun | kHydra)) != 0;
-  if (mpirun_knows) share.for_mpirun.insert(share.for_mpirun.end(), typed, next_);
+  if (mpirun_knows) program_arguments.for_mpirun.insert(program_arguments.for_mpirun.end(), typed, next_);
   if (other->treatment != Treatment::alias) {
     const bool is_refusal = other->treatment == Treatment::refused;
-    share.remarks.push_back(
+    program_arguments.remarks.push_back(
         {.text = name_of(*typed) + (is_refusal ? ": " : " has no effect: ") + std::string(other->text),
          .is_refusal = is_refusal,
          .counts = mpirun_knows ? Remark::Counts::unless_mpirun_starts : Remark::Counts::always});
     return true;
   }
   for (const std::string& option : expand_alias(*other, value)) {
-    add_own(app, option, name_of(*typed), share);
+    add_own(app, option, name_of(*typed), program_arguments);
     if (mpirun_knows) continue;
     const bool is_long = option.starts_with("--");
     const std::string own_name = is_long ? name_of(option) : option.substr(0, 2);
     std::vector<std::string> words{own_name};
     if (option.size() > own_name.size()) words.push_back(option.substr(own_name.size() + (is_long ? 1 : 0)));
-    pass_on(own_name, *typed, std::move(words), share);
+    pass_on(own_name, *typed, std::move(words), program_arguments);
   }
   return true;
 }
 
-Share ArgumentReader::take_share(const CLI::App& app) {
-  Share share;
+ProgramArguments ArgumentReader::read_program(const CLI::App& app) {
+  ProgramArguments program_arguments;
   if (&app != &first_app_) given_.clear();
   while (next_ != end_ && next_->size() > 1 && next_->front() == '-' && *next_ != "--") {
-    if (!take_own(app, share) && !take_other(app, share)) refuse(app, with_two_dashes(app, *next_));
+    if (!take_own(app, program_arguments) && !take_other(app, program_arguments))
+      refuse(app, with_two_dashes(app, *next_));
   }
   if (next_ != end_ && *next_ == "--") ++next_;
   const Argument colon = std::find(next_, end_, kNextProgram);
-  share.command.assign(next_, colon);
-  share.is_last = colon == end_;
-  next_ = share.is_last ? end_ : colon + 1;
-  return share;
+  program_arguments.command.assign(next_, colon);
+  program_arguments.is_last = colon == end_;
+  next_ = program_arguments.is_last ? end_ : colon + 1;
+  return program_arguments;
 }
 
 }  // namespace hvd::launcher

@@ -22,8 +22,8 @@ struct Remark {
   Counts counts = Counts::always;
 };
 
-// One program's share of the arguments.
-struct Share {
+// The arguments of one program.
+struct ProgramArguments {
   std::vector<std::string> options;     // long ones with two dashes; each with its value in the same word
   std::vector<std::string> for_mpirun;  // as typed, without options that mpirun does not have
   std::vector<std::string> command;
@@ -31,22 +31,24 @@ struct Share {
   bool is_last = true;
 };
 
-// Reads the programs' shares one after the other. `first_app` has the options of the first program and of the job.
+// Reads the programs' arguments one after the other. `first_app` has the options of the first program and of the job.
 class ArgumentReader {
  public:
   ArgumentReader(const std::vector<std::string>& arguments, const CLI::App& first_app)
       : first_app_(first_app), next_(arguments.begin()), end_(arguments.end()) {}
 
   // Reads up to the next colon. `app` has the options that this program may have. Throws InvalidArgument.
-  Share take_share(const CLI::App& app);
+  ProgramArguments read_program(const CLI::App& app);
 
  private:
   using Argument = std::vector<std::string>::const_iterator;
 
-  bool take_own(const CLI::App& app, Share& share);
-  bool take_other(const CLI::App& app, Share& share);
-  void add_own(const CLI::App& app, const std::string& option, const std::string& typed, Share& share);
-  static void pass_on(const std::string& name, const std::string& typed, std::vector<std::string> words, Share& share);
+  bool take_own(const CLI::App& app, ProgramArguments& program_arguments);
+  bool take_other(const CLI::App& app, ProgramArguments& program_arguments);
+  void add_own(const CLI::App& app, const std::string& option, const std::string& typed,
+               ProgramArguments& program_arguments);
+  static void pass_on(const std::string& name, const std::string& typed, std::vector<std::string> words,
+                      ProgramArguments& program_arguments);
   std::string take_value(const std::string& name, const std::string& kind);
   [[noreturn]] void refuse(const CLI::App& app, const std::string& argument) const;
 

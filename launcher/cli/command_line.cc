@@ -337,12 +337,12 @@ void check(const ProgramLine& program, bool is_one_of_several) {
 }
 
 // Parses the options of one program, which are declared in `app`.
-ProgramLine parse_program(CLI::App& app, ProgramLine& program, Share& share) {
-  parse(app, share.options);
+ProgramLine parse_program(CLI::App& app, ProgramLine& program, ProgramArguments& program_arguments) {
+  parse(app, program_arguments.options);
   program.num_proc = parse_number_of_processes(typed(app, "--np"));
   for (std::string& name : list_of(typed(app, "--envlist"), "--envlist")) program.exports.push_back(std::move(name));
-  program.command = std::move(share.command);
-  program.for_mpirun = std::move(share.for_mpirun);
+  program.command = std::move(program_arguments.command);
+  program.for_mpirun = std::move(program_arguments.for_mpirun);
   if (program.command.empty()) return program;
   const bool is_module = is_given(app, "--module"), no_python = is_given(app, "--no-python");
   if (is_module && no_python) throw InvalidArgument("-m and --no-python: give one of them");
@@ -355,7 +355,7 @@ ProgramLine parse_program(CLI::App& app, ProgramLine& program, Share& share) {
 }
 
 // Throws for refused options; other remarks become notes.
-void heed(const std::vector<Remark>& remarks, CommandLine& line) {
+void apply_remarks(const std::vector<Remark>& remarks, CommandLine& line) {
   const auto never =
       line.start.by == StartedBy::mpirun ? Remark::Counts::unless_mpirun_starts : Remark::Counts::if_mpirun_starts;
   for (const Remark& remark : remarks) {
@@ -376,16 +376,16 @@ std::optional<std::string> asked_for(const CLI::App& app) {
 std::vector<Remark> read_programs(const std::vector<std::string>& arguments, CLI::App& app, ProgramLine& first,
                                   CommandLine& line) {
   ArgumentReader reader(arguments, app);
-  Share share = reader.take_share(app);
-  std::vector<Remark> remarks = share.remarks;
-  line.programs.push_back(parse_program(app, first, share));
-  while (!share.is_last) {
+  ProgramArguments program_arguments = reader.read_program(app);
+  std::vector<Remark> remarks = program_arguments.remarks;
+  line.programs.push_back(parse_program(app, first, program_arguments));
+  while (!program_arguments.is_last) {
     CLI::App further_app;
     ProgramLine further;
     add_options_of_program(further_app, further);
-    share = reader.take_share(further_app);
-    remarks.insert(remarks.end(), share.remarks.begin(), share.remarks.end());
-    line.programs.push_back(parse_program(further_app, further, share));
+    program_arguments = reader.read_program(further_app);
+    remarks.insert(remarks.end(), program_arguments.remarks.begin(), program_arguments.remarks.end());
+    line.programs.push_back(parse_program(further_app, further, program_arguments));
   }
   return remarks;
 }
@@ -393,7 +393,7 @@ std::vector<Remark> read_programs(const std::vector<std::string>& arguments, CLI
 // Parses and checks the options of the job.
 void parse_job(const CLI::App& app, const std::vector<Remark>& remarks, CommandLine& line) {
   parse_launcher(app, line.start);
-  heed(remarks, line);
+  apply_remarks(remarks, line);
   for (const ProgramLine& program : line.programs) check(program, line.programs.size() > 1);
   for (std::string& name : list_of(typed(app, "--genvlist"), "--genvlist")) line.exports.push_back(std::move(name));
   if (const std::string folder = typed(app, "--resume"); !folder.empty())

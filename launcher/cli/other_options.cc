@@ -284,9 +284,9 @@ std::string key_of(std::string_view name) {
 }
 
 std::string in_bytes(const std::string& mebibytes, std::string_view name) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  constexpr std::int64_t kMax = std::int64_t{1} << 40;
   const auto number = parse_number<std::int64_t>(mebibytes);
-  if (!number || *number < 0 || *number > kMost) {
+  if (!number || *number < 0 || *number > kMax) {
     throw InvalidArgument(std::string(name) + " " + mebibytes + ": a number of megabytes");
   }
   return std::to_string(*number << 20);

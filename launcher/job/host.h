@@ -41,7 +41,7 @@ class HostListener {
   // A line for the user.
   virtual void complaint(const std::string& line) = 0;
   // The answer to query_status(), for all ranks of this host that have a flight recorder, including dead ones.
-  virtual void statuses(int host, std::uint64_t question, std::vector<RankStatus> statuses) = 0;
+  virtual void statuses(int host, std::uint64_t query_id, std::vector<RankStatus> statuses) = 0;
   // Only if the plan is verbose: all ranks of this host have completed init together with all ranks of the job.
   virtual void initialized(int host) = 0;
   // `on`: ranks of this host are stalled; repeated at growing intervals (1, 2, 4, ... s). Else none is any more.
@@ -62,8 +62,8 @@ class Host {
   virtual void write_input(int rank, std::string_view bytes) = 0;
   // While the stream is held, it is not read, and ranks may block in their writes.
   virtual void hold(Stream stream, bool on) = 0;
-  // Asks for the status of its ranks. The answer carries `question`, and may come during the call, late, or never.
-  virtual void query_status(std::uint64_t question, bool with_stacks) = 0;
+  // Asks for the status of its ranks. The answer carries `query_id`, and may come during the call, late, or never.
+  virtual void query_status(std::uint64_t query_id, bool with_stacks) = 0;
   // The processes that even SIGKILL has not ended, as far as known.
   virtual std::vector<pid_t> list_left() const = 0;
 };

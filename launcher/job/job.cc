@@ -43,7 +43,7 @@ Job::Job(JobOptions options, int size, EventLoop& loop, SignalSource& signals)
                      ? std::optional(JobProcesses::Elastic{options_.stopped_limit, options_.preemption_script})
                      : std::nullopt,
                  [this](const RankPlan& process) { output_.open(process, started_ > 0); }),
-      servers_(ServerPlaces(options_.servers, options_.elastic ? options_.elastic->num_proc : 0),
+      servers_(ServerPlacement(options_.servers, options_.elastic ? options_.elastic->num_proc : 0),
                options_.elastic ? kFirstServer : size + options_.servers, processes_,
                {.wanted = [this] { return end_.is_running() && (!elastic_ || elastic_->goes_on()); },
                 .say = [this](const std::string& line) { output_.say(line); },
@@ -73,7 +73,7 @@ int Job::run(JobHosts hosts) {
         .margin = options_.time_limit_margin, .limit = options_.elastic->elastic_timeout, .verbose = options_.verbose};
     elastic_ =
         std::make_unique<ElasticRun>(*options_.elastic, early_end, *hosts_.elastic_store, loop_, signals_, parts);
-    status_->queries().use_places([this](int process) { return elastic_->epochs().place_of(process); });
+    status_->queries().set_epoch_ranks([this](int process) { return elastic_->runner().epoch_rank_of(process); });
     elastic_->use_all_hosts();
   } else {
     servers_.start_with_hosts(start_);
@@ -190,7 +190,7 @@ void Job::step() {
   loop_.run_once(next);
   const TimePoint now = Clock::now();
   const auto is_due = [now](std::optional<Deadline> deadline) { return deadline && now >= *deadline; };
-  if (elastic_ && is_due(elastic_->epochs().next_deadline())) elastic_->epochs().on_time();
+  if (elastic_ && is_due(elastic_->runner().next_deadline())) elastic_->runner().on_time();
   if (is_due(servers_.next_deadline())) servers_.start_due();
   output_.show_due(now);
   if (is_due(timeout_)) {

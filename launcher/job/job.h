@@ -15,12 +15,12 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "launcher/job/epochs.h"
 #include "launcher/job/host.h"
 #include "launcher/job/job_output.h"
 #include "launcher/job/job_processes.h"
 #include "launcher/job/job_report.h"
 #include "launcher/job/job_status.h"
+#include "launcher/job/membership_runner.h"
 #include "launcher/output/rank_pipes.h"
 #include "launcher/processes/event_loop.h"
 #include "launcher/watch/job_end.h"
@@ -93,8 +93,8 @@ class Job : public HostListener {
     if (goes_on()) elastic_->host_preempted(host);
   }
   void complaint(const std::string& line) override { output_.say(line); }
-  void statuses(int host, std::uint64_t question, std::vector<RankStatus> statuses) override {
-    status_->queries().answered(host, question, std::move(statuses));
+  void statuses(int host, std::uint64_t query_id, std::vector<RankStatus> statuses) override {
+    status_->queries().answered(host, query_id, std::move(statuses));
   }
   void initialized(int host) override;
   void stalled(int host, bool on) override { status_->stalled(host, on, end_.next_deadline().has_value()); }

@@ -65,7 +65,7 @@ void SameTracebacks::feed_line(int rank, std::string_view line, TimePoint now, s
   open.text += line;
   open.is_complete = !continues(line);  // the line of the exception itself is not indented
   open.deadline = now + kHoldTime;
-  if (open.text.size() <= kLongest) return;
+  if (open.text.size() <= kMaxBytes) return;
   show_of(rank, shown);
   shown += open.text;
   open_.erase(rank);

@@ -22,7 +22,7 @@ namespace hvd::launcher {
 class SameTracebacks {
  public:
   static constexpr Duration kHoldTime = 1s;
-  static constexpr std::size_t kLongest = std::size_t{256} << 10;  // bytes; a longer traceback is shown in pieces
+  static constexpr std::size_t kMaxBytes = std::size_t{256} << 10;  // bytes; a longer traceback is shown in pieces
 
   // Takes whole lines of a rank, or the beginning of one. Returns the text to be shown now.
   std::string feed(int rank, std::string_view lines, TimePoint now);

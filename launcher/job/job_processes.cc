@@ -86,10 +86,10 @@ void JobServers::start_with_hosts(TimePoint now) {
     hosts.emplace_back(plan.name, 1);
     for (const RankPlan& server : plan.servers) {
       running_.insert(server.place.rank);
-      places_.started(server.server, plan.name, now);
+      placement_.started(server.server, plan.name, now);
     }
   }
-  places_.hosts_changed(hosts);
+  placement_.hosts_changed(hosts);
 }
 
 bool JobServers::any_runs_on(int host) const {
@@ -105,7 +105,7 @@ void JobServers::ended(int number, ExitStatus status) {
   // In an elastic job no server is done before all processes are.
   if (!callbacks_.wanted() || (status.ok() && !processes_.is_elastic())) return;
   const TimePoint now = Clock::now();
-  if (const auto again = places_.ended(server.plan.server, now)) {
+  if (const auto again = placement_.ended(server.plan.server, now)) {
     char delay[32] = "";
     if (*again > now) std::snprintf(delay, sizeof delay, " in %.2g s", seconds(*again - now));
     callbacks_.say(what + "; it is started again" + delay);
@@ -113,12 +113,12 @@ void JobServers::ended(int number, ExitStatus status) {
   }
   failed_ = {number, status};
   callbacks_.failed(status,
-                    what + ", after it was started again " + std::to_string(ServerPlaces::kMaxFailures) + " times");
+                    what + ", after it was started again " + std::to_string(ServerPlacement::kMaxFailures) + " times");
 }
 
 void JobServers::start_due() {
   if (!callbacks_.wanted()) return;
-  for (const StartServer& start : places_.take_due(Clock::now())) {
+  for (const StartServer& start : placement_.take_due(Clock::now())) {
     const int host = processes_.host_named(start.host);
     RankPlan plan = *std::ranges::find(plans_[static_cast<std::size_t>(host)], start.server, &RankPlan::server);
     plan.place.rank = next_number_++;
@@ -128,9 +128,9 @@ void JobServers::start_due() {
   }
 }
 
-void JobServers::leave(int host) const {
+void JobServers::evacuate(int host) const {
   const HostPlan& plan = processes_.plan_of(host);
-  if (!callbacks_.wanted() || !plan.ranks.empty() || plan.servers.empty() || !places_.moves_from(plan.name)) return;
+  if (!callbacks_.wanted() || !plan.ranks.empty() || plan.servers.empty() || !placement_.moves_from(plan.name)) return;
   processes_.hosts()[static_cast<std::size_t>(host)]->signal_ranks(SIGTERM);  // only servers are left
 }
 

@@ -16,7 +16,7 @@
 #include "core/base/clock.h"
 #include "launcher/job/host.h"
 #include "launcher/job/job_output.h"
-#include "launcher/membership/server_places.h"
+#include "launcher/membership/server_placement.h"
 #include "launcher/plan/host_plan.h"
 #include "launcher/watch/job_end.h"
 
@@ -101,8 +101,8 @@ class JobServers {
   };
 
   // `processes` outlives it. The next server that is started gets the number `next_number` in it, and so on.
-  JobServers(ServerPlaces places, int next_number, JobProcesses& processes, Callbacks callbacks, bool verbose)
-      : places_(std::move(places)),
+  JobServers(ServerPlacement placement, int next_number, JobProcesses& processes, Callbacks callbacks, bool verbose)
+      : placement_(std::move(placement)),
         next_number_(next_number),
         processes_(processes),
         callbacks_(std::move(callbacks)),
@@ -113,7 +113,7 @@ class JobServers {
   // The hosts stay the same, and the servers that they have start with them, at this time.
   void start_with_hosts(TimePoint now);
   // Which hosts may be used now, with their slots.
-  void hosts_changed(const std::vector<HostCount>& hosts) { places_.hosts_changed(hosts); }
+  void hosts_changed(const std::vector<HostCount>& hosts) { placement_.hosts_changed(hosts); }
 
   bool any_runs() const { return !running_.empty(); }
   bool any_runs_on(int host) const;
@@ -124,20 +124,22 @@ class JobServers {
   // The process that has ended too often, and its end.
   const std::optional<std::pair<int, ExitStatus>>& failed() const { return failed_; }
 
-  // See ServerPlaces.
-  void process_failed() { places_.process_failed(); }
-  void host_lost(const std::string& host, TimePoint now) { places_.host_lost(host, now); }
-  void host_preempted(const std::string& host) { places_.host_preempted(host); }
-  std::optional<Deadline> next_deadline() const { return callbacks_.wanted() ? places_.next_deadline() : std::nullopt; }
+  // See ServerPlacement.
+  void process_failed() { placement_.process_failed(); }
+  void host_lost(const std::string& host, TimePoint now) { placement_.host_lost(host, now); }
+  void host_preempted(const std::string& host) { placement_.host_preempted(host); }
+  std::optional<Deadline> next_deadline() const {
+    return callbacks_.wanted() ? placement_.next_deadline() : std::nullopt;
+  }
   // Starts the servers that are wanted and due now.
   void start_due();
 
   // Ends the servers of a preempted host, so that they are started elsewhere, once its ranks have left: until then
   // these may need them.
-  void leave(int host) const;
+  void evacuate(int host) const;
 
  private:
-  ServerPlaces places_;
+  ServerPlacement placement_;
   int next_number_;
   JobProcesses& processes_;
   const Callbacks callbacks_;

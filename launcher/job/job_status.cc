@@ -12,23 +12,23 @@
 namespace hvd::launcher {
 namespace {
 
-constexpr std::size_t kMostConnections = 8;
-constexpr std::size_t kLongestQuestion = 64;
-constexpr std::size_t kLongestAnswer = std::size_t{64} << 20;
+constexpr std::size_t kMaxConnections = 8;
+constexpr std::size_t kMaxQuery = 64;
+constexpr std::size_t kMaxAnswer = std::size_t{64} << 20;
 constexpr Duration kConnectionTime = 10s;
 constexpr Duration kClosedTime = 1s;  // a pending connection would wake the loop again and again
 
 FileDescriptor listen_at(const std::string& name) {
-  FileDescriptor door(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  FileDescriptor listen_socket(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::copy(name.begin() + 1, name.end(), address.sun_path + 1);
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
-  if (!door || bind(door.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-      listen(door.get(), kMostConnections) != 0) {
+  if (!listen_socket || bind(listen_socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      listen(listen_socket.get(), kMaxConnections) != 0) {
     throw_errno(name);
   }
-  return door;
+  return listen_socket;
 }
 
 bool may_ask(int socket) {
@@ -45,8 +45,8 @@ StatusQueries::StatusQueries(EventLoop& loop, const std::vector<HostPlan>& plans
     : plans_(plans), hosts_(hosts), timer_(loop, [this] { on_time(); }) {}
 
 void StatusQueries::ask(bool with_stacks, Done done) {
-  const std::uint64_t question = ++last_question_;
-  StatusQuery& query = open_[question];
+  const std::uint64_t query_id = ++last_query_id_;
+  StatusQuery& query = open_[query_id];
   query.deadline = deadline_after(kStatusQueryTimeout);
   query.done = std::move(done);
   for (std::size_t host = 0; host < plans_.size(); ++host) {
@@ -61,13 +61,13 @@ void StatusQueries::ask(bool with_stacks, Done done) {
   }
   std::sort(query.ranks.begin(), query.ranks.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
   const std::set<int> asked = query.missing;  // a copy: the last answer erases the query
-  if (asked.empty()) return finish(question);
+  if (asked.empty()) return complete(query_id);
   set_timer();
-  for (const int host : asked) hosts_[static_cast<std::size_t>(host)]->query_status(question, with_stacks);
+  for (const int host : asked) hosts_[static_cast<std::size_t>(host)]->query_status(query_id, with_stacks);
 }
 
-void StatusQueries::answered(int host, std::uint64_t question, std::vector<RankStatus> statuses) {
-  const auto found = open_.find(question);
+void StatusQueries::answered(int host, std::uint64_t query_id, std::vector<RankStatus> statuses) {
+  const auto found = open_.find(query_id);
   if (found == open_.end() || found->second.missing.erase(host) == 0) return;
   std::set<int> ranks_there;
   const HostPlan& there = plans_[static_cast<std::size_t>(host)];
@@ -76,29 +76,29 @@ void StatusQueries::answered(int host, std::uint64_t question, std::vector<RankS
   }
   for (RankStatus& status : statuses) {
     if (!ranks_there.contains(status.rank)) continue;
-    // In an elastic job numbers are missing, and a process may be newer than the question.
+    // In an elastic job numbers are missing, and a process may be newer than the query.
     const auto entry = std::ranges::lower_bound(found->second.ranks, status.rank, {}, &StatusOfRank::rank);
     if (entry != found->second.ranks.end() && entry->rank == status.rank) entry->status = std::move(status);
   }
-  if (found->second.missing.empty()) finish(question);
+  if (found->second.missing.empty()) complete(query_id);
 }
 
 void StatusQueries::host_lost(int host) {
   lost_.insert(host);
-  std::vector<std::uint64_t> complete;
-  for (auto& [question, query] : open_) {
-    if (query.missing.erase(host) > 0 && query.missing.empty()) complete.push_back(question);
+  std::vector<std::uint64_t> done;
+  for (auto& [query_id, query] : open_) {
+    if (query.missing.erase(host) > 0 && query.missing.empty()) done.push_back(query_id);
   }
-  for (const std::uint64_t question : complete) finish(question);
+  for (const std::uint64_t query_id : done) complete(query_id);
 }
 
 void StatusQueries::on_time() {
   const TimePoint now = Clock::now();
   std::vector<std::uint64_t> late;
-  for (const auto& [question, query] : open_) {
-    if (now >= query.deadline) late.push_back(question);
+  for (const auto& [query_id, query] : open_) {
+    if (now >= query.deadline) late.push_back(query_id);
   }
-  for (const std::uint64_t question : late) finish(question);
+  for (const std::uint64_t query_id : late) complete(query_id);
   set_timer();
 }
 
@@ -107,19 +107,19 @@ std::string status_socket_name(unsigned uid, int pid) {
 }
 
 StatusSocket::StatusSocket(EventLoop& loop, Ask ask)
-    : loop_(loop), ask_(std::move(ask)), door_(listen_at(status_socket_name(geteuid(), getpid()))) {
+    : loop_(loop), ask_(std::move(ask)), listen_socket_(listen_at(status_socket_name(geteuid(), getpid()))) {
   open_door();
 }
 
 // Closes connections of other users, and those beyond the limit.
 void StatusSocket::accept_one() {
-  FileDescriptor socket(accept4(door_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  FileDescriptor socket(accept4(listen_socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
-    loop_.forget(door_.get());
+    loop_.forget(listen_socket_.get());
     closed_.set(deadline_after(kClosedTime));
     return;
   }
-  if (!socket || !may_ask(socket.get()) || connections_.size() == kMostConnections) return;
+  if (!socket || !may_ask(socket.get()) || connections_.size() == kMaxConnections) return;
   const std::uint64_t number = ++last_number_;
   Connection& connection = connections_[number];
   connection.socket = std::move(socket);
@@ -128,23 +128,23 @@ void StatusSocket::accept_one() {
   loop_.watch(connection.socket.get(), EPOLLIN | EPOLLOUT | EPOLLET, [this, number] { on_event(number); });
 }
 
-void StatusSocket::read_question(std::uint64_t number) {
+void StatusSocket::read_query(std::uint64_t number) {
   Connection& connection = connections_.at(number);
-  char bytes[kLongestQuestion];
+  char bytes[kMaxQuery];
   const ssize_t count = read(connection.socket.get(), bytes, sizeof bytes);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) return end(number);
-  connection.question.append(bytes, static_cast<std::size_t>(count));
-  const std::size_t line_end = connection.question.find('\n');
+  connection.query.append(bytes, static_cast<std::size_t>(count));
+  const std::size_t line_end = connection.query.find('\n');
   if (line_end == std::string::npos) {
-    if (connection.question.size() > kLongestQuestion) end(number);
+    if (connection.query.size() > kMaxQuery) end(number);
     return;
   }
   connection.has_asked = true;
-  ask_(connection.question.substr(0, line_end), [this, number](std::string text) {
+  ask_(connection.query.substr(0, line_end), [this, number](std::string text) {
     const auto found = connections_.find(number);
     if (found == connections_.end()) return;  // the peer has left
-    text.resize(std::min(text.size(), kLongestAnswer));
+    text.resize(std::min(text.size(), kMaxAnswer));
     found->second.answer = std::move(text);
     write_answer(number);
   });
@@ -170,19 +170,19 @@ JobStatus::JobStatus(EventLoop& loop, const std::vector<HostPlan>& plans,
     : say_(std::move(say)), queries_(loop, plans, hosts) {
   try {
     socket_ = std::make_unique<StatusSocket>(
-        loop, [this](const std::string& question, const auto& reply) { answer(question, reply); });
+        loop, [this](const std::string& query, const auto& reply) { answer(query, reply); });
   } catch (const Error& error) {
     if (verbose) say_(std::string("hvd stacks and hvd top cannot reach this job: ") + error.what());
   }
 }
 
-void JobStatus::answer(const std::string& question, const StatusSocket::Answer& answer) {
-  if (question == "stacks") {
+void JobStatus::answer(const std::string& query, const StatusSocket::Answer& answer) {
+  if (query == "stacks") {
     queries_.ask(true, [answer](const std::vector<StatusOfRank>& ranks) { answer(stacks_text(ranks)); });
-  } else if (question == "statuses") {
+  } else if (query == "statuses") {
     queries_.ask(false, [answer](const std::vector<StatusOfRank>& ranks) { answer(status_table(ranks)); });
   } else {
-    answer("unknown question\n");
+    answer("unknown query\n");
   }
 }
 

@@ -29,13 +29,15 @@ class StatusQueries {
 
   StatusQueries(EventLoop& loop, const std::vector<HostPlan>& plans, const std::vector<std::unique_ptr<Host>>& hosts);
 
-  // Of an elastic job: where a process takes part.
-  void use_places(std::function<std::optional<EpochRank>(int process)> place_of) { place_of_ = std::move(place_of); }
+  // Of an elastic job: the rank of a process in its epoch.
+  void set_epoch_ranks(std::function<std::optional<EpochRank>(int process)> rank_of) {
+    epoch_rank_of_ = std::move(rank_of);
+  }
 
   // Calls `done` once, possibly before ask() returns.
   void ask(bool with_stacks, Done done);
-  // The answer of a host. Answers to unknown questions, and statuses of other hosts' ranks, are ignored.
-  void answered(int host, std::uint64_t question, std::vector<RankStatus> statuses);
+  // The answer of a host. Answers to unknown queries, and statuses of other hosts' ranks, are ignored.
+  void answered(int host, std::uint64_t query_id, std::vector<RankStatus> statuses);
   void host_lost(int host);
   bool empty() const { return open_.empty(); }
 
@@ -47,12 +49,12 @@ class StatusQueries {
     Done done;
   };
 
-  void finish(std::uint64_t question) {
-    const auto found = open_.extract(question);
+  void complete(std::uint64_t query_id) {
+    const auto found = open_.extract(query_id);
     set_timer();
-    if (found && place_of_) {
+    if (found && epoch_rank_of_) {
       for (StatusOfRank& rank : found.mapped().ranks) {
-        if (rank.server < 0) rank.place = place_of_(rank.rank);
+        if (rank.server < 0) rank.place = epoch_rank_of_(rank.rank);
       }
     }
     if (found) found.mapped().done(std::move(found.mapped().ranks));
@@ -62,34 +64,34 @@ class StatusQueries {
 
   const std::vector<HostPlan>& plans_;
   const std::vector<std::unique_ptr<Host>>& hosts_;
-  std::function<std::optional<EpochRank>(int process)> place_of_;
+  std::function<std::optional<EpochRank>(int process)> epoch_rank_of_;
   std::set<int> lost_;
   std::map<std::uint64_t, StatusQuery> open_;
-  std::uint64_t last_question_ = 0;
+  std::uint64_t last_query_id_ = 0;
   Timer timer_;
 };
 
-// The socket at which a running job answers questions of other processes: a Unix socket in the abstract namespace,
+// The socket at which a running job answers queries of other processes: a Unix socket in the abstract namespace,
 // "@hvd-job-UID-PID" of hvdrun, so that no file is left behind. Accepts connections of the same user and of root. Each
-// connection carries one question, a line; the answer is text up to the end of the connection. There are at most eight
+// connection carries one query, a line; the answer is text up to the end of the connection. There are at most eight
 // connections, of at most ten seconds each.
 class StatusSocket {
  public:
   using Answer = std::function<void(std::string text)>;
   // Must call `answer` once, during the call or later, as long as the StatusSocket exists.
-  using Ask = std::function<void(const std::string& question, Answer answer)>;
+  using Ask = std::function<void(const std::string& query, Answer answer)>;
 
   // Throws Internal if the socket cannot be created.
   StatusSocket(EventLoop& loop, Ask ask);
   ~StatusSocket() {
-    loop_.forget(door_.get());
+    loop_.forget(listen_socket_.get());
     while (!connections_.empty()) end(connections_.begin()->first);
   }
 
  private:
   struct Connection {
     FileDescriptor socket;
-    std::string question;
+    std::string query;
     std::optional<std::string> answer;  // empty: there is none yet
     std::size_t written = 0;
     bool has_asked = false;
@@ -97,14 +99,14 @@ class StatusSocket {
   };
 
   void open_door() {
-    loop_.watch(door_.get(), EPOLLIN, [this] { accept_one(); });
+    loop_.watch(listen_socket_.get(), EPOLLIN, [this] { accept_one(); });
   }
   void accept_one();
   void on_event(std::uint64_t number) {
-    if (!connections_.at(number).has_asked) return read_question(number);
+    if (!connections_.at(number).has_asked) return read_query(number);
     write_answer(number);
   }
-  void read_question(std::uint64_t number);
+  void read_query(std::uint64_t number);
   void write_answer(std::uint64_t number);
   void end(std::uint64_t number) {
     const auto found = connections_.find(number);
@@ -115,7 +117,7 @@ class StatusSocket {
 
   EventLoop& loop_;
   const Ask ask_;
-  FileDescriptor door_;
+  FileDescriptor listen_socket_;
   Timer closed_{loop_, [this] { open_door(); }};  // set while no descriptor is free for a new connection
   std::map<std::uint64_t, Connection> connections_;
   std::uint64_t last_number_ = 0;
@@ -138,7 +140,7 @@ class JobStatus {
   }
 
  private:
-  void answer(const std::string& question, const StatusSocket::Answer& answer);
+  void answer(const std::string& query, const StatusSocket::Answer& answer);
 
   const std::function<void(const std::string&)> say_;
   StatusQueries queries_;

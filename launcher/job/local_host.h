@@ -55,7 +55,7 @@ class LocalHost : public Host {
       if (pipe != nullptr) pipe->hold(on);
     }
   }
-  void query_status(std::uint64_t question, bool with_stacks) override { memories_.ask(question, with_stacks); }
+  void query_status(std::uint64_t query_id, bool with_stacks) override { memories_.query(query_id, with_stacks); }
   std::vector<pid_t> list_left() const override { return keeper_.list_left(); }
 
   // Called after SIGCHLD. Children other than the keeper are passed to `others`.

@@ -154,25 +154,25 @@ void RankMemories::look_for_initialization() {
   if (awaits_init_) init_timer_.set(deadline_after(kInitPollInterval));
 }
 
-void RankMemories::ask(std::uint64_t question, bool with_stacks) {
-  if (!with_stacks) return tell(question, false);
-  questions_.push_back({.number = question, .deadline = deadline_after(kStackAnswerTime)});
-  if (questions_.size() > 1) return;
+void RankMemories::query(std::uint64_t query_id, bool with_stacks) {
+  if (!with_stacks) return answer(query_id, false);
+  queries_.push_back({.id = query_id, .deadline = deadline_after(kStackAnswerTime)});
+  if (queries_.size() > 1) return;
   ask_ranks();
   look_for_answers();
 }
 
-// Questions that were added meanwhile get the same answers.
+// Queries that were added meanwhile get the same answers.
 void RankMemories::look_for_answers() {
   bool complete = true;
   for (auto& [rank, entry] : entries_) {
     if (entry.is_asked && !entry.memory->answer_is_complete()) complete = false;
   }
-  if (!complete && Clock::now() < questions_.front().deadline) return answer_timer_.set(deadline_after(kLookAgain));
-  for (const Question& question : std::exchange(questions_, {})) tell(question.number, true);
+  if (!complete && Clock::now() < queries_.front().deadline) return answer_timer_.set(deadline_after(kLookAgain));
+  for (const Query& query : std::exchange(queries_, {})) answer(query.id, true);
 }
 
-void RankMemories::tell(std::uint64_t question, bool with_stacks) {
+void RankMemories::answer(std::uint64_t query_id, bool with_stacks) {
   const TimePoint now = Clock::now();
   std::vector<RankStatus> statuses;
   for (const auto& [rank, entry] : entries_) {
@@ -181,7 +181,7 @@ void RankMemories::tell(std::uint64_t question, bool with_stacks) {
     statuses.back().rank = rank;
     statuses.back().ended = entry.has_ended;
   }
-  listener_.statuses(host_, question, std::move(statuses));
+  listener_.statuses(host_, query_id, std::move(statuses));
 }
 
 void RankMemories::look_for_stalls() {

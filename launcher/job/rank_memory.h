@@ -111,7 +111,7 @@ class RankMemories {
   }
 
   // Sends the statuses to the listener: at once, or with stacks when all have answered, 500 ms later at most.
-  void ask(std::uint64_t question, bool with_stacks);
+  void query(std::uint64_t query_id, bool with_stacks);
 
  private:
   struct Entry {
@@ -121,12 +121,12 @@ class RankMemories {
     bool is_asked = false;
     bool has_ended = false;
   };
-  struct Question {
-    std::uint64_t number;
+  struct Query {
+    std::uint64_t id;
     Deadline deadline;
   };
 
-  void tell(std::uint64_t question, bool with_stacks);
+  void answer(std::uint64_t query_id, bool with_stacks);
   void ask_ranks() {
     for (auto& [rank, entry] : entries_) entry.is_asked = entry.pid > 0 && entry.memory->ask_for_stacks(entry.pid);
   }
@@ -137,8 +137,8 @@ class RankMemories {
   EventLoop& loop_;
   HostListener& listener_;
   const int host_;
-  std::map<int, Entry> entries_;    // by rank
-  std::deque<Question> questions_;  // for stacks; the ranks are asked once for all of them
+  std::map<int, Entry> entries_;  // by rank
+  std::deque<Query> queries_;     // for stacks; the ranks are asked once for all of them
   Timer answer_timer_, stall_timer_, init_timer_;
   bool has_complained_ = false;
   bool stalled_ = false;

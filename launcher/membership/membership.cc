@@ -6,14 +6,14 @@
 namespace hvd::launcher {
 namespace {
 
-using Place = Roster::Place;
+using ProcessState = Roster::ProcessState;
 using Process = Roster::Process;
 
 // Expels those who leave and wait, but not the last who have the job's state.
 void dismiss_leaving(ElasticJob& job) {
   const bool keeps_state = job.state_is_leaving();
   const auto is_done = [keeps_state](const Process& process) {
-    return process.leaves && process.place == Place::waiting && !(keeps_state && process.has_state);
+    return process.is_leaving && process.state == ProcessState::waiting && !(keeps_state && process.has_state);
   };
   const auto has_saved = [&](const Process& process) { return is_done(process) && process.has_state; };
   job.has_left_early = job.has_left_early || (job.ends_early && job.roster.count(has_saved) > 0);
@@ -33,7 +33,7 @@ void start_processes(ElasticJob& job, TimePoint now) {
 void give_up_waiting(ElasticJob& job, TimePoint now) {
   if (job.running() || now < job.gathering_since + job.options.elastic_timeout) return;
   const auto is_late = [&](const Process& process) {
-    return process.place == Place::member || (job.is_first() && process.place == Place::starting);
+    return process.state == ProcessState::member || (job.is_first() && process.state == ProcessState::starting);
   };
   for (const int process : job.roster.expel(is_late)) job.actions.emplace_back(ExpelProcess{process});
   if (job.can_begin()) return job.begin(now);
@@ -45,36 +45,40 @@ void give_up_waiting(ElasticJob& job, TimePoint now) {
 // Whether all processes that were started before the first failure have failed, and no later one waits.
 bool all_have_failed(const ElasticJob& job) {
   const auto is_first_try = [&](const auto& entry) {
-    return entry.first < job.first_tries && entry.second.place != Place::expelled;
+    return entry.first < job.first_tries && entry.second.state != ProcessState::expelled;
   };
-  return job.is_first() && job.first_tries > 0 && !job.finishing && job.roster.count_at(Place::waiting) == 0 &&
-         std::ranges::none_of(job.roster.all(), is_first_try);
+  return job.is_first() && job.first_tries > 0 && !job.is_winding_down &&
+         job.roster.count_in(ProcessState::waiting) == 0 && std::ranges::none_of(job.roster.all(), is_first_try);
 }
 
 void end_if_hopeless(ElasticJob& job) {
   const Roster& roster = job.roster;
   if (job.ends_early && job.is_first()) return job.end({}, true);
-  if (roster.count_at(Place::failing) > 0) return;  // they are left to end by themselves, and to say why
-  const int in_epoch = roster.count_at(Place::member);
-  const bool nobody_is_left = in_epoch + roster.count_at(Place::waiting) + roster.count_at(Place::starting) == 0;
+  if (roster.count_in(ProcessState::failing) > 0) return;  // they are left to end by themselves, and to say why
+  const int in_epoch = roster.count_in(ProcessState::member);
+  const bool nobody_is_left =
+      in_epoch + roster.count_in(ProcessState::waiting) + roster.count_in(ProcessState::starting) == 0;
   const int trained = in_epoch + roster.count([](const Process& process) {
-    return process.place == Place::waiting && process.has_state;
+    return process.state == ProcessState::waiting && process.has_state;
   });
-  if (job.finishing && (nobody_is_left || (!job.is_first() && trained == 0))) return job.end(job.epoch_failure);
+  if (job.is_winding_down && (nobody_is_left || (!job.is_first() && trained == 0))) return job.end(job.epoch_failure);
   // A member that is not known to have the state may just not have said so before another one finished.
-  if (job.state_is_lost() && !job.finishing && !job.has_left_early) {
+  if (job.state_is_lost() && !job.is_winding_down && !job.has_left_early) {
     return job.end("every process that had the job's state is gone");
   }
-  if (job.state_is_lost() && job.has_left_early && roster.count_at(Place::expelled) == 0) return job.end({}, true);
+  if (job.state_is_lost() && job.has_left_early && roster.count_in(ProcessState::expelled) == 0)
+    return job.end({}, true);
   if (all_have_failed(job)) return job.end("every process has failed before the job began");
-  const bool some_may_arrive = in_epoch > 0 || (job.is_first() && roster.count_at(Place::starting) > 0);
-  if (job.finishing && !job.running() && !some_may_arrive && !job.can_begin()) {
+  const bool some_may_arrive = in_epoch > 0 || (job.is_first() && roster.count_in(ProcessState::starting) > 0);
+  if (job.is_winding_down && !job.running() && !some_may_arrive && !job.can_begin()) {
     job.end("too few processes are left, after others have finished");
   }
 }
 
 bool can_begin_without(const ElasticJob& job, const std::string& host) {
-  const auto stays = [&](const Process& process) { return process.place == Place::waiting && process.host != host; };
+  const auto stays = [&](const Process& process) {
+    return process.state == ProcessState::waiting && process.host != host;
+  };
   const auto brings_state = [&](const Process& process) { return stays(process) && process.has_state; };
   return job.roster.count(stays) >= job.fewest() && job.roster.count(brings_state) > 0;
 }
@@ -83,7 +87,7 @@ bool can_begin_without(const ElasticJob& job, const std::string& host) {
 void leave_out_unreachable_host(ElasticJob& job, TimePoint now) {
   const auto waits = [&](int number) {
     const Process* const process = job.roster.find(number);
-    return process != nullptr && process->place == Place::waiting && !process->leaves;
+    return process != nullptr && process->state == ProcessState::waiting && !process->is_leaving;
   };
   if (!std::ranges::all_of(job.roster.members(), waits)) return job.partition.forget();
   if ((job.announced && !job.ends_early) || !job.partition.epoch_failed()) return;
@@ -102,26 +106,28 @@ void leave_out_unreachable_host(ElasticJob& job, TimePoint now) {
 
 void begin_if_complete(ElasticJob& job, TimePoint now) {
   const Roster& roster = job.roster;
-  if (job.running() || roster.count_at(Place::member) > 0 || !job.can_begin()) return;
-  const bool too_early = std::ssize(job.candidates()) < job.options.num_proc && job.first_tries == 0 && !job.finishing;
-  if (job.is_first() && (roster.count_at(Place::starting) > 0 || too_early)) return;
-  if (job.may_not_change() && roster.count_at(Place::failing) > 0) return;  // the job ends, and they are to say why
+  if (job.running() || roster.count_in(ProcessState::member) > 0 || !job.can_begin()) return;
+  const bool too_early =
+      std::ssize(job.candidates()) < job.options.num_proc && job.first_tries == 0 && !job.is_winding_down;
+  if (job.is_first() && (roster.count_in(ProcessState::starting) > 0 || too_early)) return;
+  if (job.may_not_change() && roster.count_in(ProcessState::failing) > 0)
+    return;  // the job ends, and they are to say why
   if (!job.is_first()) leave_out_unreachable_host(job, now);
   if (job.over()) return;
   job.begin(now);
 }
 
 void announce_if_needed(ElasticJob& job, TimePoint now) {
-  if (!job.running() || job.announced || job.finishing) return;
+  if (!job.running() || job.announced || job.is_winding_down) return;
   if (job.ends_early) {
     job.announced = true;
     job.actions.emplace_back(AnnounceChange{.epoch = job.roster.epoch(), .ends = true});
     return;
   }
-  const int staying = job.roster.count_staying_at(Place::member);
-  const bool removes = staying < job.roster.count_at(Place::member) && !job.state_is_leaving();
-  const bool adds = job.newcomers_wait() &&
-                    (removes || job.roster.count_staying_at(Place::starting) == 0 || now >= job.settling_until);
+  const int staying = job.roster.count_staying_in(ProcessState::member);
+  const bool removes = staying < job.roster.count_in(ProcessState::member) && !job.state_is_leaving();
+  const bool adds = job.newcomers_wait() && (removes || job.roster.count_staying_in(ProcessState::starting) == 0 ||
+                                             now >= job.newcomer_wait_until);
   if (!adds && !removes) return;
   job.announced = true;
   job.actions.emplace_back(AnnounceChange{.epoch = job.roster.epoch(), .adds = adds, .removes = removes});
@@ -154,9 +160,9 @@ void Membership::process_arrived(int process, TimePoint now) {
   Process* const found = job_.roster.find(process);
   if (found == nullptr || over()) return;
   const bool nobody_waited = running() && !job_.newcomers_wait();
-  const Place before = std::exchange(found->place, Place::waiting);
-  if (nobody_waited) job_.settling_until = now + kLongestSettling;
-  if (before == Place::member && running()) {
+  const ProcessState before = std::exchange(found->state, ProcessState::waiting);
+  if (nobody_waited) job_.newcomer_wait_until = now + kNewcomerWait;
+  if (before == ProcessState::member && running()) {
     job_.gather("rank " + std::to_string(*job_.roster.rank_of(process)) + " has left the epoch", now);
   }
   advance(job_, now);
@@ -164,7 +170,7 @@ void Membership::process_arrived(int process, TimePoint now) {
 
 void Membership::process_synchronized(int process, TimePoint now) {
   Process* const found = job_.roster.find(process);
-  if (found == nullptr || found->place != Place::member) return;
+  if (found == nullptr || found->state != ProcessState::member) return;
   found->has_state = true;
   job_.hosts.process_succeeded(found->host);
   if (running()) job_.partition.forget();
@@ -173,9 +179,9 @@ void Membership::process_synchronized(int process, TimePoint now) {
 
 void Membership::process_fails(int process, const std::string& cause, TimePoint now) {
   Process* const found = job_.roster.find(process);
-  if (found == nullptr || over() || found->place == Place::failing) return;
+  if (found == nullptr || over() || found->state == ProcessState::failing) return;
   const Process before = *found;
-  found->place = Place::failing;
+  found->state = ProcessState::failing;
   found->has_state = false;
   job_.note_failure(before, cause, now);
   advance(job_, now);
@@ -185,16 +191,17 @@ void Membership::process_ended(int process, ProcessEnd how, const std::string& c
   const Process* const found = job_.roster.find(process);
   if (found == nullptr) return;
   const Process ended = *found;
-  const bool goes_on = !ended.leaves || job_.state_is_leaving();
+  const bool goes_on = !ended.is_leaving || job_.state_is_leaving();
   job_.roster.erase(process);
   if (how == ProcessEnd::failed || how == ProcessEnd::failed_for_good) {
     job_.last_failure = cause;
     if (how == ProcessEnd::failed_for_good && job_.is_first()) {
       return job_.end("a process exited with code 78 (EX_CONFIG), so it is not restarted");
     }
-    if (ended.place != Place::failing) job_.note_failure(ended, cause, now);
-  } else if (goes_on && (ended.place == Place::member || (job_.is_first() && ended.place != Place::failing))) {
-    job_.finishing = true;
+    if (ended.state != ProcessState::failing) job_.note_failure(ended, cause, now);
+  } else if (goes_on &&
+             (ended.state == ProcessState::member || (job_.is_first() && ended.state != ProcessState::failing))) {
+    job_.is_winding_down = true;
   }
   advance(job_, now);
 }
@@ -202,7 +209,7 @@ void Membership::process_ended(int process, ProcessEnd how, const std::string& c
 void Membership::process_cannot_reach(int process, std::int64_t rank) {
   const Process* const found = job_.roster.find(process);
   const std::vector<int>& members = job_.roster.members();
-  if (found == nullptr || found->place != Place::member || rank < 0 || rank >= std::ssize(members)) return;
+  if (found == nullptr || found->state != ProcessState::member || rank < 0 || rank >= std::ssize(members)) return;
   const Process* const other = job_.roster.find(members[static_cast<std::size_t>(rank)]);
   if (other != nullptr && other->host != found->host) job_.partition.report(found->host, other->host);
 }
@@ -210,7 +217,7 @@ void Membership::process_cannot_reach(int process, std::int64_t rank) {
 void Membership::process_preempted(int process, TimePoint now) {
   Process* const found = job_.roster.find(process);
   if (found == nullptr) return;
-  found->leaves = true;
+  found->is_leaving = true;
   job_.hosts.cool_down(found->host, now);
   advance(job_, now);
 }
@@ -229,7 +236,7 @@ void Membership::end_early(TimePoint now) {
 }
 
 void Membership::host_lost(const std::string& host, const std::string& cause, TimePoint now) {
-  const auto was_member = [&](const Process& each) { return each.host == host && each.place == Place::member; };
+  const auto was_member = [&](const Process& each) { return each.host == host && each.state == ProcessState::member; };
   const bool had_member = job_.roster.count(was_member) > 0;
   const bool had_any = job_.roster.erase_host(host);
   job_.hosts.host_lost(host, now);
@@ -248,7 +255,7 @@ std::optional<Deadline> Membership::next_deadline() const {
   std::optional<Deadline> next;
   if (over()) return next;
   if (!running()) next = job_.gathering_since + job_.options.elastic_timeout;
-  if (job_.newcomers_wait()) next = job_.settling_until;
+  if (job_.newcomers_wait()) next = job_.newcomer_wait_until;
   for (const auto& [name, host] : job_.hosts.all()) {
     if (job_.may_start_on(name, host)) next = earlier(next, host.usable_from);
   }
@@ -257,7 +264,7 @@ std::optional<Deadline> Membership::next_deadline() const {
 
 int Membership::starting_newcomers() const {
   return running() && !ends_early()
-             ? std::clamp(job_.places_for_newcomers(), 0, job_.roster.count_staying_at(Place::starting))
+             ? std::clamp(job_.places_for_newcomers(), 0, job_.roster.count_staying_in(ProcessState::starting))
              : 0;
 }
 
@@ -266,15 +273,15 @@ std::vector<int> ElasticJob::candidates() const {
   std::vector<int> order;
   const auto add = [&](int number) {
     const auto found = processes.find(number);
-    if (found == processes.end() || found->second.place != Place::waiting) return;
+    if (found == processes.end() || found->second.state != ProcessState::waiting) return;
     if (std::find(order.begin(), order.end(), number) == order.end()) order.push_back(number);
   };
   for (const int number : roster.members()) add(number);
-  if (!finishing || is_first()) {
+  if (!is_winding_down || is_first()) {
     for (const auto& [number, process] : processes) add(number);
   }
   if (is_first()) {
-    std::ranges::stable_sort(order, {}, [&](int number) { return hosts.place_of(processes.at(number).host); });
+    std::ranges::stable_sort(order, {}, [&](int number) { return hosts.order_of(processes.at(number).host); });
   }
   const auto others =
       std::stable_partition(order.begin(), order.end(), [&](int number) { return processes.at(number).has_state; });
@@ -294,26 +301,27 @@ bool ElasticJob::can_begin() const {
 }
 
 bool ElasticJob::state_is_leaving() const {
-  return !is_first() && !finishing && !ends_early && !state_is_lost() &&
-         roster.count([](const Process& process) { return process.has_state && !process.leaves; }) == 0;
+  return !is_first() && !is_winding_down && !ends_early && !state_is_lost() &&
+         roster.count([](const Process& process) { return process.has_state && !process.is_leaving; }) == 0;
 }
 
 bool ElasticJob::may_start_on(const std::string& name, const HostTable::Host& host) const {
-  const int counted =
-      roster.count([](const Process& process) { return process.place != Place::expelled && !process.leaves; });
+  const int counted = roster.count(
+      [](const Process& process) { return process.state != ProcessState::expelled && !process.is_leaving; });
   const int occupied =  // by processes that were not given up
-      roster.count([&](const Process& process) { return process.host == name && process.place != Place::expelled; });
-  return !finishing && !ends_early && !state_is_lost() && !host.preempted && occupied < host.slots &&
+      roster.count(
+          [&](const Process& process) { return process.host == name && process.state != ProcessState::expelled; });
+  return !is_winding_down && !ends_early && !state_is_lost() && !host.preempted && occupied < host.slots &&
          counted < options.max_np + options.spares;
 }
 
 int ElasticJob::places_for_newcomers() const {
-  return options.max_np - roster.count_staying_at(Place::member) - (state_is_leaving() ? 1 : 0);
+  return options.max_np - roster.count_staying_in(ProcessState::member) - (state_is_leaving() ? 1 : 0);
 }
 
 bool ElasticJob::newcomers_wait() const {
-  return running() && !announced && !finishing && !ends_early && places_for_newcomers() > 0 &&
-         roster.count_staying_at(Place::waiting) > 0;
+  return running() && !announced && !is_winding_down && !ends_early && places_for_newcomers() > 0 &&
+         roster.count_staying_in(ProcessState::waiting) > 0;
 }
 
 // ---- What changes
@@ -341,7 +349,7 @@ void ElasticJob::gather(const std::string& cause, TimePoint now) {
 void ElasticJob::end(const std::string& failure, bool early) {
   phase = Phase::over;
   for (const auto& [number, process] : roster.all()) {
-    if (process.place == Place::waiting) actions.emplace_back(DismissProcess{number});
+    if (process.state == ProcessState::waiting) actions.emplace_back(DismissProcess{number});
   }
   const bool names_another = !failure.empty() && !last_failure.empty() && failure != last_failure;
   actions.emplace_back(EndJob{failure + (names_another ? "; the last failure: " + last_failure : ""), early});
@@ -351,7 +359,7 @@ void ElasticJob::note_failure(const Process& process, const std::string& cause, 
   last_failure = cause;
   note_first_failure();
   hosts.cool_down(process.host, now);
-  if (process.place != Place::member) return;
+  if (process.state != ProcessState::member) return;
   epoch_failure = cause;
   if (running()) gather(cause, now);
 }

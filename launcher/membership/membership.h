@@ -10,7 +10,7 @@
 // operations fail) or, if a process wants to join or is to leave, by an announcement that they see at their next step
 // boundary. They all arrive again, and the next epoch begins once nobody of the last one is missing. It does not wait
 // for processes that are still starting; those that have arrived by then join it. The first newcomer waits up to
-// kLongestSettling for others that have been started.
+// kNewcomerWait for others that have been started.
 //
 // Where two hosts cannot reach each other, epochs fail although nobody is lost (PartitionDetector). One of the two
 // hosts is left out then: its processes are dismissed, and it cools down like a host on which processes fail.
@@ -34,7 +34,7 @@ namespace hvd::launcher {
 
 // How long newcomers wait for others that are starting, so that each host or slot that is added does not cost the
 // others an epoch.
-constexpr Duration kLongestSettling = 5s;
+constexpr Duration kNewcomerWait = 5s;
 
 struct MembershipOptions {
   int num_proc = 1;                  // that the first epoch waits for
@@ -119,12 +119,12 @@ struct ElasticJob {
   Roster roster{};
   PartitionDetector partition{};
   Phase phase = Phase::gathering;
-  bool announced = false;       // a change, to the running epoch
-  TimePoint settling_until{};   // for newcomers that wait
-  bool finishing = false;       // a process has finished: the job gets no newcomers any more
-  bool ends_early = false;      // Membership::end_early() was called
-  bool has_left_early = false;  // a process that had the state, which it has saved
-  int first_tries = 0;          // before the first epoch: processes started until the first failure; 0: none failed
+  bool announced = false;           // a change, to the running epoch
+  TimePoint newcomer_wait_until{};  // for newcomers that wait
+  bool is_winding_down = false;     // a process has finished: the job gets no newcomers any more
+  bool ends_early = false;          // Membership::end_early() was called
+  bool has_left_early = false;      // a process that had the state, which it has saved
+  int first_tries = 0;              // before the first epoch: processes started until the first failure; 0: none failed
   std::string last_failure{};
   std::string epoch_failure{};  // the last failure in the last epoch that has begun
   std::vector<MembershipAction> actions{};
@@ -191,7 +191,6 @@ class Membership {
   std::vector<MembershipAction> take_actions() { return std::exchange(job_.actions, {}); }
   std::optional<Deadline> next_deadline() const;
 
-  int epoch() const { return job_.roster.epoch(); }  // the last that has begun; 0: none
   bool running() const { return job_.running(); }
   bool over() const { return job_.over(); }
   bool ends_early() const { return job_.ends_early; }

@@ -15,7 +15,7 @@
 namespace hvd::launcher {
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
 constexpr Duration kTidyingTime = 5s;  // of a script that stays
 constexpr std::string_view kEndOfList = "---\n";
 
@@ -34,7 +34,7 @@ PolledScript::PolledScript(EventLoop& loop, const SignalSource& signals, std::st
 }
 
 PolledScript::~PolledScript() {
-  if (stays_ && pid_ > 0) {
+  if (is_watching_ && pid_ > 0) {
     kill(pid_, SIGTERM);
     const Deadline deadline = deadline_after(kTidyingTime);
     while (waitpid(pid_, nullptr, WNOHANG) == 0 && Clock::now() < deadline) std::this_thread::sleep_for(5ms);
@@ -51,7 +51,7 @@ void PolledScript::on_time() {
 void PolledScript::start_script() {
   text_.clear();
   status_.reset();
-  has_timed_out_ = stays_ = false;
+  has_timed_out_ = is_watching_ = false;
   try {
     const FileDescriptor nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
     auto [reader, writer] = make_pipe();
@@ -65,7 +65,7 @@ void PolledScript::start_script() {
     getrlimit(RLIMIT_NOFILE, &start.open_files);
     pid_ = start_child(start, signals_);
     output_ = std::make_unique<OutputPipe>(loop_, std::move(reader), [this](std::string_view bytes) {
-      if (text_.size() < kMostBytes) text_ += bytes;
+      if (text_.size() < kMaxBytes) text_ += bytes;
       if (callbacks_.listed) report_lists();
       if (bytes.empty()) finish_if_complete();
     });
@@ -83,7 +83,7 @@ void PolledScript::report_lists() {
     std::size_t end = text_.find(kEndOfList, begin);
     while (end != std::string::npos && end > begin && text_[end - 1] != '\n') end = text_.find(kEndOfList, end + 1);
     if (end == std::string::npos) break;
-    stays_ = true;
+    is_watching_ = true;
     timer_.set(std::nullopt);
     callbacks_.listed(text_.substr(begin, end - begin));
     begin = end + kEndOfList.size();
@@ -107,7 +107,7 @@ void PolledScript::finish_if_complete() {
     const auto limit = static_cast<int>(seconds(kScriptTimeout));
     return callbacks_.failed("has not ended within " + std::to_string(limit) + " s, and was killed");
   }
-  if (stays_) return callbacks_.failed(ending_text(status) + ", and is started again");
+  if (is_watching_) return callbacks_.failed(ending_text(status) + ", and is started again");
   callbacks_.ended(text_, status);
 }
 

@@ -70,7 +70,7 @@ class PolledScript {
   std::string text_;
   std::optional<ExitStatus> status_;
   bool has_timed_out_ = false;
-  bool stays_ = false;
+  bool is_watching_ = false;
 };
 
 // Parses the output of a script that names hosts, a host a line: "HOST:SLOTS" or "HOST". Throws InvalidArgument.

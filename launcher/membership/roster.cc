@@ -7,10 +7,10 @@ namespace hvd::launcher {
 
 void HostTable::hosts_changed(const std::vector<HostCount>& hosts) {
   for (auto& [name, host] : hosts_) host.slots = 0;
-  int place = 0;
+  int order = 0;
   for (const auto& [name, slots] : hosts) {
     hosts_[name].slots = slots;
-    hosts_[name].place = place++;
+    hosts_[name].order = order++;
   }
 }
 
@@ -39,28 +39,28 @@ void Roster::begin_epoch(std::vector<int> members) {
   members_ = std::move(members);
   for (const int number : members_) {
     Process& process = processes_.at(number);
-    process.place = Place::member;
+    process.state = ProcessState::member;
     process.has_state = process.has_state || epoch_ == 0;
   }
   ++epoch_;
 }
 
 void Roster::mark_surplus(const std::string& host, int slots) {
-  std::vector<std::tuple<bool, Place, int>> staying;
+  std::vector<std::tuple<bool, ProcessState, int>> staying;
   for (const auto& [number, process] : processes_) {
-    if (process.host != host || process.place == Place::expelled || process.leaves) continue;
-    staying.emplace_back(process.has_state, process.place, -number);
+    if (process.host != host || process.state == ProcessState::expelled || process.is_leaving) continue;
+    staying.emplace_back(process.has_state, process.state, -number);
   }
   std::ranges::sort(staying);
   for (std::size_t i = 0; i + static_cast<std::size_t>(slots) < staying.size(); ++i) {
-    processes_.at(-std::get<int>(staying[i])).leaves = true;
+    processes_.at(-std::get<int>(staying[i])).is_leaving = true;
   }
 }
 
 Prospect Roster::prospect_of(int process) const {
   const auto newcomer = processes_.find(process);
   if (newcomer == processes_.end() || epoch_ == 0) return {};
-  const auto& [own_host, slot, place, leaves, has_state] = newcomer->second;
+  const auto& [own_host, slot, state, is_leaving, has_state] = newcomer->second;
   std::vector<std::string> hosts;  // in the order of their first ranks
   int members = 0, here = 0;
   for (const int number : members_) {
@@ -86,7 +86,7 @@ std::pair<std::string, std::string> PartitionDetector::hosts_apart(const HostTab
     ++counts.second;
   };
   const auto most = [&hosts](const Reports& counts) {
-    const auto weight = [&hosts](const auto& entry) { return std::pair(entry.second, hosts.place_of(entry.first)); };
+    const auto weight = [&hosts](const auto& entry) { return std::pair(entry.second, hosts.order_of(entry.first)); };
     return std::ranges::max_element(counts, {}, weight)->first;
   };
   Reports reports, in_common;

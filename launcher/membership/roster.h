@@ -24,7 +24,7 @@ class HostTable {
  public:
   struct Host {
     int slots = 0;  // 0: it may not be used
-    int place = 0;  // in the list of hosts
+    int order = 0;  // in the list of hosts
     int failures = 0;
     bool preempted = false;  // gets no processes until it was lost, and has come back
     TimePoint usable_from{};
@@ -41,7 +41,7 @@ class HostTable {
   void process_succeeded(const std::string& host) { hosts_[host].failures = 0; }
 
   const std::map<std::string, Host>& all() const { return hosts_; }
-  int place_of(const std::string& host) const { return hosts_.at(host).place; }
+  int order_of(const std::string& host) const { return hosts_.at(host).order; }
   bool all_are_preempted() const {
     return std::ranges::all_of(hosts_,
                                [](const auto& host) { return host.second.preempted || host.second.slots == 0; });
@@ -57,7 +57,7 @@ class HostTable {
 // The processes that live, the place of each in the job's epochs, and which were in the last one.
 class Roster {
  public:
-  enum class Place {
+  enum class ProcessState {
     starting,  // it has not arrived yet
     waiting,
     member,    // of the running epoch; while gathering: of the last one, and has not arrived again
@@ -67,9 +67,9 @@ class Roster {
   struct Process {
     std::string host;
     int slot = 0;
-    Place place = Place::starting;
-    bool leaves = false;     // it gets no place in the next epoch
-    bool has_state = false;  // of the job; an expelled one has none
+    ProcessState state = ProcessState::starting;
+    bool is_leaving = false;  // it gets no place in the next epoch
+    bool has_state = false;   // of the job; an expelled one has none
     auto operator<=>(const Process&) const = default;
   };
 
@@ -88,7 +88,7 @@ class Roster {
     std::vector<int> expelled;
     for (auto& [number, process] : processes_) {
       if (!predicate(process)) continue;
-      process.place = Place::expelled;
+      process.state = ProcessState::expelled;
       process.has_state = false;
       expelled.push_back(number);
     }
@@ -96,7 +96,7 @@ class Roster {
   }
   // All processes of the host are to leave.
   void mark_leaving(const std::string& host) {
-    for (auto& [number, process] : processes_) process.leaves = process.leaves || process.host == host;
+    for (auto& [number, process] : processes_) process.is_leaving = process.is_leaving || process.host == host;
   }
   // Marks as leaving the processes beyond the host's slots. Kept first are those with the job's state, then those
   // furthest in their progress, then the oldest.
@@ -108,7 +108,7 @@ class Roster {
   }
   // Nobody is to leave any more.
   void keep_all() {
-    for (auto& [number, process] : processes_) process.leaves = false;
+    for (auto& [number, process] : processes_) process.is_leaving = false;
   }
 
   // Null: it does not live.
@@ -120,18 +120,18 @@ class Roster {
   const std::map<int, Process>& all() const { return processes_; }
   bool alive(int process) const { return processes_.contains(process); }
   // Whether it has said that it fails, and has not ended yet.
-  bool fails(int process) const { return alive(process) && processes_.at(process).place == Place::failing; }
+  bool fails(int process) const { return alive(process) && processes_.at(process).state == ProcessState::failing; }
   template <typename Predicate>
   int count(Predicate predicate) const {
     return static_cast<int>(std::count_if(processes_.begin(), processes_.end(),
                                           [&](const auto& entry) { return predicate(entry.second); }));
   }
-  int count_at(Place place) const {
-    return count([place](const Process& process) { return process.place == place; });
+  int count_in(ProcessState state) const {
+    return count([state](const Process& process) { return process.state == state; });
   }
   // Without those that are to leave.
-  int count_staying_at(Place place) const {
-    return count([place](const Process& process) { return process.place == place && !process.leaves; });
+  int count_staying_in(ProcessState state) const {
+    return count([state](const Process& process) { return process.state == state && !process.is_leaving; });
   }
   int started() const { return next_process_; }  // so far
 
@@ -156,7 +156,7 @@ class Roster {
 };
 
 // Epochs that fail in succession, because ranks cannot reach each other, before a host is left out.
-constexpr int kMostFailedEpochs = 2;
+constexpr int kMaxFailedEpochs = 2;
 // An epoch that lasted longer has nothing to do with the failure of the one before.
 constexpr Duration kLongEpoch = std::chrono::minutes(5);
 
@@ -174,7 +174,7 @@ class PartitionDetector {
     if (now - began_ > kLongEpoch) forget();
   }
   // The epoch has failed, and all its processes came back. Returns whether this is to be taken for a partition.
-  bool epoch_failed() { return ++failed_epochs_ >= kMostFailedEpochs && !reports_.empty(); }
+  bool epoch_failed() { return ++failed_epochs_ >= kMaxFailedEpochs && !reports_.empty(); }
   // Counts anew: a process was synchronised or lost, or a host is left out.
   void forget() {
     failed_epochs_ = 0;

@@ -106,9 +106,9 @@ void OutputSink::put(std::string_view bytes) {
     waiting_ += bytes;
     return;
   }
-  const std::size_t settled = write_some(bytes);
-  if (settled == bytes.size()) return;
-  waiting_ = bytes.substr(settled);
+  const std::size_t accepted = write_some(bytes);
+  if (accepted == bytes.size()) return;
+  waiting_ = bytes.substr(accepted);
   loop_.forget(target());
   loop_.watch(target(), EPOLLOUT, [this] { write_waiting(); });
 }

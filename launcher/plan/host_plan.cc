@@ -256,11 +256,11 @@ std::string replaced_torch_variables(const Environment& environment, const Envir
   return text;
 }
 
-Environment environment_on_host(const Environment& drivers, const Environment& agents) {
-  Environment result = agents;
-  for (const auto& [name, value] : drivers) {
+Environment environment_on_host(const Environment& of_hvdrun, const Environment& of_agent) {
+  Environment result = of_agent;
+  for (const auto& [name, value] : of_hvdrun) {
     const bool only_if_missing = std::ranges::find(kOfTheHostFirst, name) != std::end(kOfTheHostFirst);
-    if (!travels(name) || (only_if_missing && agents.contains(name))) continue;
+    if (!travels(name) || (only_if_missing && of_agent.contains(name))) continue;
     result[name] = value;
   }
   return result;

@@ -43,10 +43,10 @@ void share_openmp_threads(Environment& environment, int local_size, std::size_t 
 // The variables of an environment that the job replaces with its own values, as "NAME=value NAME=value"; empty if none.
 std::string replaced_torch_variables(const Environment& environment, const Environment& exports);
 
-// The environment of ranks on another host: hvdrun's (`drivers`), so that a virtual environment and its paths are the
-// same on all hosts, except for variables that describe a host, a login or a process; those are the host's (`agents`,
+// The environment of ranks on another host: hvdrun's (`of_hvdrun`), so that a virtual environment and its paths are the
+// same on all hosts, except for variables that describe a host, a login or a process; those are the host's (`of_agent`,
 // in which its agent was started). -x is applied afterwards.
-Environment environment_on_host(const Environment& drivers, const Environment& agents);
+Environment environment_on_host(const Environment& of_hvdrun, const Environment& of_agent);
 
 struct ProgramPlan {
   std::string file{};                    // empty: the host looks it up

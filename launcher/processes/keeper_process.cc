@@ -51,7 +51,7 @@ void take_name() {
 
 // Moves the keeper to its own process group, which no signal of the terminal or of kill(0) reaches, in hvdrun's
 // session, where ranks must stay. Blocks all signals, so that the ranks get the dispositions as hvdrun left them.
-FileDescriptor settle(int socket) {
+FileDescriptor become_keeper(int socket) {
   setpgid(0, 0);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   sigset_t signals;
@@ -231,7 +231,7 @@ void run_keeper(FileDescriptor socket, const SignalSource& signals, pid_t hvdrun
   int code = EXIT_FAILURE;
   try {
     const rlimit open_files = raise_open_files();
-    const FileDescriptor children = settle(socket.get());
+    const FileDescriptor children = become_keeper(socket.get());
     KeeperProcess keeper(socket.get(), children.get(), open_files, signals);
     // A silent hvdrun is stopped. It is still this process's parent, so its pid cannot have been reused.
     if (keeper.run() == KeeperProcess::End::hvdrun_is_silent && getppid() == hvdrun) kill(hvdrun, SIGKILL);

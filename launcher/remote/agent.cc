@@ -165,9 +165,9 @@ class ReportingHost : private HostListener {
     send_(message_with([&](auto& message) { message.mutable_complaint()->set_line(line); }));
   }
 
-  void statuses(int, std::uint64_t question, std::vector<RankStatus> statuses) override {
+  void statuses(int, std::uint64_t query_id, std::vector<RankStatus> statuses) override {
     proto::FromAgent message;
-    message.mutable_statuses()->set_id(question);
+    message.mutable_statuses()->set_id(query_id);
     std::size_t bytes = 0;
     for (RankStatus& status : statuses) {
       if (bytes > kMaxStatuses) status.stack.clear();
@@ -192,10 +192,11 @@ class ReportingHost : private HostListener {
 
 class Agent {
  public:
-  // Connects to the parent. Throws Error if that fails. `leaves`: when this host is preempted and its ranks have left.
-  Agent(const proto::Bootstrap& bootstrap, bool leaves, SignalSource& signals, Keeper& keeper)
+  // Connects to the parent. Throws Error if that fails. `exits_when_preempted`: it ends when this host is preempted and
+  // its ranks have left.
+  Agent(const proto::Bootstrap& bootstrap, bool exits_when_preempted, SignalSource& signals, Keeper& keeper)
       : bootstrap_(bootstrap),
-        leaves_(leaves),
+        exits_when_preempted_(exits_when_preempted),
         options_(agent_options_of(bootstrap)),
         signals_(signals),
         keeper_(keeper),
@@ -210,9 +211,9 @@ class Agent {
     const Deadline deadline = deadline_after(options_.start_timeout);
     std::vector<Address> addresses;
     for (const std::string& address : bootstrap.addresses()) addresses.push_back(Address::parse(address));
-    way_ = find_parent(addresses, deadline);
+    parent_address_ = find_parent(addresses, deadline);
     const Certificate certificate{.certificate = bootstrap.certificate(), .key = bootstrap.key()};
-    parent_ = connect_to_parent(loop_, certificate, way_.parent, deadline);
+    parent_ = connect_to_parent(loop_, certificate, parent_address_.parent, deadline);
     parent_->listen({.received = [this](const proto::ToAgent& message) { on_message(message); },
                      .lost = [this](const std::string& cause) { on_parent_lost(cause); }});
     lease_ = LinkLease(options_.lease, Clock::now());
@@ -247,11 +248,12 @@ class Agent {
     proto::FromAgent message;
     *message.mutable_hello() = local_hello();
     if (!options_.interfaces.empty()) {
-      way_.local_address = addresses_of(local_addresses(), options_.interfaces, kNetworkInterfaceOption).front();
+      parent_address_.local_address =
+          addresses_of(local_addresses(), options_.interfaces, kNetworkInterfaceOption).front();
     }
-    message.mutable_hello()->set_local_address(way_.local_address);
+    message.mutable_hello()->set_local_address(parent_address_.local_address);
     message.mutable_hello()->set_reserved_port(reserved_port_.emplace().number());
-    message.mutable_hello()->set_parent_address(way_.parent.host);
+    message.mutable_hello()->set_parent_address(parent_address_.parent.host);
     send(std::move(message));
   }
 
@@ -290,7 +292,7 @@ class Agent {
     subtree_ = std::make_unique<Subtree>(
         loop_, signals_, store_,
         Subtree::Options{.certificate = {.certificate = bootstrap_.certificate(), .key = bootstrap_.key()},
-                         .addresses = {way_.local_address},
+                         .addresses = {parent_address_.local_address},
                          .agents = options_},
         Subtree::Listener{.received = forward,
                           .lost =
@@ -389,16 +391,16 @@ class Agent {
     return is_to_end && host_.is_idle() && (subtree_ == nullptr || subtree_->empty());
   }
 
-  bool has_left() const { return leaves_ && had_notice_ && host_.was_started() && host_.is_idle(); }
+  bool has_left() const { return exits_when_preempted_ && had_notice_ && host_.was_started() && host_.is_idle(); }
 
   const proto::Bootstrap bootstrap_;
-  const bool leaves_;
+  const bool exits_when_preempted_;
   const AgentOptions options_;
   SignalSource& signals_;
   Keeper& keeper_;
   EventLoop loop_;
   const Log log_;
-  Way way_;
+  ParentAddress parent_address_;
   std::optional<ReservedPort> reserved_port_;  // empty: rank 0 runs on another host
   std::unique_ptr<LinkToParent> parent_;       // null: lost
   LinkLease lease_;
@@ -415,11 +417,11 @@ class Agent {
 
 }  // namespace
 
-int run_agent(SignalSource& signals, bool leaves) {
+int run_agent(SignalSource& signals, bool exits_when_preempted) {
   Keeper keeper(signals);
   proto::Bootstrap bootstrap = read_bootstrap(STDIN_FILENO, deadline_after(kBootstrapTime));
   bootstrap.set_host(node_of(bootstrap, std::getenv("SLURMD_NODENAME")));
-  return Agent(bootstrap, leaves, signals, keeper).run();
+  return Agent(bootstrap, exits_when_preempted, signals, keeper).run();
 }
 
 }  // namespace hvd::launcher

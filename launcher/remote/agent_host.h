@@ -47,9 +47,9 @@ class AgentHost : public Host {
     if (!on) say_taken(stream);
   }
 
-  void query_status(std::uint64_t question, bool with_stacks) override {
+  void query_status(std::uint64_t query_id, bool with_stacks) override {
     proto::ToAgent message;
-    message.mutable_query_status()->set_id(question);
+    message.mutable_query_status()->set_id(query_id);
     message.mutable_query_status()->set_with_stacks(with_stacks);
     send(std::move(message));
   }

@@ -128,7 +128,7 @@ constexpr Duration kTry = 1s;
 constexpr const char* kClosedByParent = "the parent closed the connection";
 constexpr int kHandshakeTimeoutMs = 5000;  // a silent, unauthenticated peer holds a descriptor for so long
 
-constexpr auto kLongestShutdown = std::chrono::seconds(1);
+constexpr auto kMaxShutdown = std::chrono::seconds(1);
 
 using ServerReactor = grpc::ServerBidiReactor<proto::FromAgent, proto::ToAgent>;
 
@@ -250,8 +250,8 @@ std::shared_ptr<grpc::Channel> make_channel(const Certificate& certificate, cons
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
                    3'600'000);  // the timeout of one attempt; the caller has a deadline
-  arguments.SetMaxReceiveMessageSize(static_cast<int>(kLongestMessage));
-  arguments.SetMaxSendMessageSize(static_cast<int>(kLongestMessage));
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessage));
+  arguments.SetMaxSendMessageSize(static_cast<int>(kMaxMessage));
   return grpc::CreateCustomChannel(target(parent), grpc::SslCredentials(options), arguments);
 }
 
@@ -277,7 +277,7 @@ class AgentListener::Service : public proto::Parent::CallbackService {
   ~Service() override {
     loop_.forget(arrivals_.fd());
     for (const auto& stream : arrivals_.take()) stream->close();
-    if (server_) server_->Shutdown(std::chrono::system_clock::now() + kLongestShutdown);
+    if (server_) server_->Shutdown(std::chrono::system_clock::now() + kMaxShutdown);
   }
 
   std::uint16_t serve(const Certificate& certificate, const std::string& bind_host) {
@@ -286,8 +286,8 @@ class AgentListener::Service : public proto::Parent::CallbackService {
     builder.AddListeningPort(with_port(bind_host), credentials(certificate), &port);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
-    builder.SetMaxReceiveMessageSize(static_cast<int>(kLongestMessage));
-    builder.SetMaxSendMessageSize(static_cast<int>(kLongestMessage));
+    builder.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessage));
+    builder.SetMaxSendMessageSize(static_cast<int>(kMaxMessage));
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
     if (!server_ || port <= 0) throw Internal("cannot listen for agents on " + bind_host);
@@ -327,7 +327,7 @@ AgentListener::AgentListener(EventLoop& loop, const Certificate& certificate, co
 
 AgentListener::~AgentListener() = default;
 
-Way find_parent(const std::vector<Address>& addresses, Deadline deadline) {
+ParentAddress find_parent(const std::vector<Address>& addresses, Deadline deadline) {
   while (true) {
     std::string failures;
     for (const Address& address : addresses) {

@@ -29,7 +29,7 @@ inline constexpr const char* kCertificateName = "hvd-job";
 // Self-signed, P-256, valid for a hundred years. Throws Internal.
 Certificate make_certificate();
 
-inline constexpr std::size_t kLongestMessage = std::size_t{20} << 20;  // a value of the store is 16 MB at most
+inline constexpr std::size_t kMaxMessage = std::size_t{20} << 20;  // a value of the store is 16 MB at most
 
 // The server of a parent: accepts the connections of agents and passes them to the event loop's thread as links. A peer
 // without the job's certificate gets no link, and is dropped silently.
@@ -53,13 +53,13 @@ class AgentListener {
 };
 
 // Finds an address at which an agent can reach its parent.
-struct Way {
+struct ParentAddress {
   Address parent;
   std::string local_address;  // numeric: this host's address on that network
 };
 
 // Tries the addresses in turn, one second each, until one answers. Throws Timeout with the error of each address.
-Way find_parent(const std::vector<Address>& addresses, Deadline deadline);
+ParentAddress find_parent(const std::vector<Address>& addresses, Deadline deadline);
 // Connects an agent to the parent that has started it: blocks until both ends have authenticated. Tries once, since a
 // parent listens before it starts agents. Throws PeerLost or Timeout, with the address and the cause.
 std::unique_ptr<LinkToParent> connect_to_parent(EventLoop& loop, const Certificate& certificate, const Address& parent,

@@ -28,10 +28,10 @@
 namespace hvd::launcher {
 namespace {
 
-constexpr std::size_t kMostInput = std::size_t{1} << 20;     // of a bootstrap message
-constexpr std::size_t kMostUnsent = std::size_t{256} << 10;  // output beyond that is dropped
-constexpr std::size_t kMostOutput = std::size_t{64} << 10;   // of one message
-constexpr std::size_t kMostCallers = 64;
+constexpr std::size_t kMaxInput = std::size_t{1} << 20;     // of a bootstrap message
+constexpr std::size_t kMaxUnsent = std::size_t{256} << 10;  // output beyond that is dropped
+constexpr std::size_t kMaxOutput = std::size_t{64} << 10;   // of one message
+constexpr std::size_t kMaxCallers = 64;
 constexpr Duration kCallerTimeout = 10s;  // for its message to come, and for its agent's end to be taken
 constexpr Duration kQuietTime = 5s;       // for which a caller waits before it says so
 
@@ -57,7 +57,7 @@ JobKey key_of_agents(const std::string& who) {
 struct Caller {
   Caller(Socket connection, const JobKey& key)
       : socket(std::move(connection)),
-        stream(key, SealedStream::End::server, kMostInput),
+        stream(key, SealedStream::End::server, kMaxInput),
         host(socket.peer_host()),
         deadline(deadline_after(kCallerTimeout)) {}
 
@@ -97,7 +97,7 @@ class ListeningAgent {
  private:
   void greet() {
     while (auto peer = acceptor_->accept_now()) {
-      if (callers_.size() >= kMostCallers) continue;
+      if (callers_.size() >= kMaxCallers) continue;
       const int number = ++last_caller_;
       callers_[number] = std::make_unique<Caller>(std::move(peer->socket), key_);
       send(number, callers_[number]->stream.greeting());
@@ -146,7 +146,7 @@ class ListeningAgent {
       if (options_.once) stop_listening();
     } catch (const Error& error) {
       say(served_, std::string(error.what()) + "\n");
-      finish(1);
+      report_exit(1);
     }
   }
 
@@ -167,19 +167,19 @@ class ListeningAgent {
 
   void say(int number, std::string_view text) {
     while (!text.empty()) {
-      const std::string_view part = text.substr(0, kMostOutput);
+      const std::string_view part = text.substr(0, kMaxOutput);
       text.remove_prefix(part.size());
       const auto found = callers_.find(number);
       if (found == callers_.end()) {
         std::fwrite(part.data(), 1, part.size(), stderr);
-      } else if (found->second->unsent.size() < kMostUnsent) {
+      } else if (found->second->unsent.size() < kMaxUnsent) {
         send(number, found->second->stream.seal(message_of(Kind::output, part)));
       }
     }
   }
 
   // The served caller's agent has ended.
-  void finish(int exit_code) {
+  void report_exit(int exit_code) {
     exit_code_ = exit_code;
     const auto found = callers_.find(std::exchange(served_, -1));
     if (found == callers_.end()) return;
@@ -247,7 +247,7 @@ class ListeningAgent {
       agent_ = -1;
       std::exchange(output_, nullptr)->close_when_empty();
       log_.info("the agent of hvdrun at " + served_host_ + " " + ending_text(status));
-      finish(status.exit_code());
+      report_exit(status.exit_code());
     }
     serve_next();
   }
@@ -302,7 +302,7 @@ class ListeningAgent {
 // --- The other end ---
 
 Bytes read_input() {
-  Bytes input(kMostInput);
+  Bytes input(kMaxInput);
   std::size_t size = 0;
   while (size < input.size()) {
     const ssize_t count = read(STDIN_FILENO, input.data() + size, input.size() - size);
@@ -397,7 +397,7 @@ int call_agent(const std::string& address, Duration timeout, SignalSource& signa
     const JobKey key = key_of_agents("hvdrun agent --call");
     const Bytes input = read_input();
     Socket socket = reach(address, key, deadline);
-    SealedStream stream(key, SealedStream::End::client, kMostOutput + 1);
+    SealedStream stream(key, SealedStream::End::client, kMaxOutput + 1);
     return relay(socket, stream, input, "the agent at " + address, deadline);
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -20,9 +20,9 @@ namespace {
 
 constexpr Duration kFirstRetry = 1s, kLastRetry = 60s;
 
-class ElasticDriver {
+class ElasticRemoteJob {
  public:
-  ElasticDriver(const JobOptions& options, ElasticHosts hosts, SignalSource& signals)
+  ElasticRemoteJob(const JobOptions& options, ElasticHosts hosts, SignalSource& signals)
       : options_(options),
         hosts_(std::move(hosts)),
         signals_(signals),
@@ -204,7 +204,7 @@ class ElasticDriver {
 }  // namespace
 
 int run_elastic(const JobOptions& options, ElasticHosts hosts, SignalSource& signals) {
-  return ElasticDriver(options, std::move(hosts), signals).run();
+  return ElasticRemoteJob(options, std::move(hosts), signals).run();
 }
 
 }  // namespace hvd::launcher

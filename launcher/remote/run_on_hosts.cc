@@ -51,9 +51,9 @@ std::vector<Subtree::Child> agents_of(const std::vector<HostsToUse::Entry>& host
   return result;
 }
 
-class Driver {
+class RemoteJob {
  public:
-  Driver(JobOptions options, HostsToUse hosts, SignalSource& signals)
+  RemoteJob(JobOptions options, HostsToUse hosts, SignalSource& signals)
       : options_(std::move(options)),
         hosts_(std::move(hosts)),
         signals_(signals),
@@ -69,7 +69,7 @@ class Driver {
 
   int run() {
     const TimePoint start = Clock::now();
-    if (!muster()) return early_signal_ ? 128 + *early_signal_ : 1;
+    if (!wait_for_agents()) return early_signal_ ? 128 + *early_signal_ : 1;
     const auto age = std::chrono::round<std::chrono::milliseconds>(Clock::now() - start).count();
     if (options_.verbose) say("all hosts have come after " + std::to_string(age) + " ms");
     std::vector<HostDescription> facts;
@@ -123,7 +123,7 @@ class Driver {
   }
 
   // Starts the agents, and waits until all have attached. Returns false if one is missing, or a signal ends hvdrun.
-  bool muster() {
+  bool wait_for_agents() {
     loop_.watch(signals_.fd(), EPOLLIN, [this] { on_early_signals(); });
     subtree_.start(children_of(-1));
     const auto all_are_here = [&] {
@@ -213,7 +213,7 @@ class Driver {
 }  // namespace
 
 int run_on_hosts(JobOptions options, HostsToUse hosts, SignalSource& signals) {
-  return Driver(std::move(options), std::move(hosts), signals).run();
+  return RemoteJob(std::move(options), std::move(hosts), signals).run();
 }
 
 }  // namespace hvd::launcher

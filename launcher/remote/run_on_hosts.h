@@ -42,8 +42,8 @@ struct ElasticHosts {
 // Returns hvdrun's exit code when no process of the job is left on any host that can be reached.
 int run_elastic(const JobOptions& options, ElasticHosts hosts, SignalSource& signals);
 
-// `hvdrun agent`: reads its bootstrap message from standard input and runs the agent. Returns its exit code. `leaves`:
-// it ends when its host is preempted and the ranks there have left, instead of with the job.
-int run_agent(SignalSource& signals, bool leaves);
+// `hvdrun agent`: reads its bootstrap message from standard input and runs the agent. Returns its exit code.
+// `exits_when_preempted`: it ends when its host is preempted and the ranks there have left, instead of with the job.
+int run_agent(SignalSource& signals, bool exits_when_preempted);
 
 }  // namespace hvd::launcher

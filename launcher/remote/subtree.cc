@@ -14,7 +14,7 @@
 namespace hvd::launcher {
 namespace {
 
-constexpr int kMostChildren = 64, kRadix = 32;
+constexpr int kMaxChildren = 64, kRadix = 32;
 
 std::string as_seconds(Duration duration) {
   char text[32];
@@ -26,7 +26,7 @@ std::string as_seconds(Duration duration) {
 
 std::vector<int> agent_tree(int hosts) {
   std::vector<int> parents(static_cast<std::size_t>(hosts), -1);
-  if (hosts <= kMostChildren) return parents;
+  if (hosts <= kMaxChildren) return parents;
   for (int host = kRadix; host < hosts; ++host) parents[static_cast<std::size_t>(host)] = host / kRadix - 1;
   return parents;
 }
@@ -49,8 +49,8 @@ Subtree::Subtree(EventLoop& loop, const SignalSource& signals, StoreSource& stor
       store_(store),
       options_(std::move(options)),
       listener_(std::move(listener)),
-      door_(loop, options_.certificate, "0.0.0.0",
-            [this](std::unique_ptr<LinkToAgent> link) { on_attached(std::move(link)); }),
+      agent_listener_(loop, options_.certificate, "0.0.0.0",
+                      [this](std::unique_ptr<LinkToAgent> link) { on_attached(std::move(link)); }),
       timer_(loop, [this] { on_time(); }) {}
 
 Subtree::~Subtree() {
@@ -109,7 +109,7 @@ void Subtree::run_command(const std::vector<Child>& children) {
   bootstrap.set_certificate(options_.certificate.certificate);
   bootstrap.set_key(options_.certificate.key);
   for (const std::string& address : options_.addresses) {
-    bootstrap.add_addresses(Address{.host = address, .port = door_.port()}.to_string());
+    bootstrap.add_addresses(Address{.host = address, .port = agent_listener_.port()}.to_string());
   }
   put(options_.agents, bootstrap);
   try {

@@ -143,7 +143,7 @@ class Subtree {
   const Listener listener_;
   const rlimit open_files_ = raise_open_files();  // of the commands; this process has a connection for each agent
   std::map<pid_t, Command> commands_;             // that still run
-  AgentListener door_;
+  AgentListener agent_listener_;
   Timer timer_;
   std::map<int, Waiting> waiting_;    // by host
   std::map<int, std::string> names_;  // of hosts that were started here

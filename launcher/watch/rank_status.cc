@@ -58,9 +58,9 @@ bool is_of_library(std::string_view file) {
   return false;
 }
 
-constexpr std::size_t kMostOpen = 8;
-constexpr std::size_t kMostSets = 64;
-constexpr std::size_t kMostStack = 16 << 10;
+constexpr std::size_t kMaxOpen = 8;
+constexpr std::size_t kMaxSets = 64;
+constexpr std::size_t kMaxStack = 16 << 10;
 
 std::string shape_of(const RecordedOperation& operation) {
   if (operation.tensors == 0) return "";
@@ -113,7 +113,7 @@ std::optional<Duration> since_progress(const std::vector<RecordedOperation>& ope
 std::vector<ProcessSetStatus> sets_in(const std::vector<RecordedOperation>& operations) {
   std::map<std::int32_t, ProcessSetStatus> sets;
   for (const RecordedOperation& operation : operations) {
-    if (sets.size() == kMostSets && !sets.contains(operation.process_set)) continue;
+    if (sets.size() == kMaxSets && !sets.contains(operation.process_set)) continue;
     ProcessSetStatus& set = sets[operation.process_set];
     set.process_set = operation.process_set;
     set.submitted = std::max(set.submitted, operation.sequence);
@@ -231,13 +231,13 @@ RankStatus make_rank_status(const FlightSnapshot& facts, const std::vector<Recor
   }
   const auto open = open_ones(operations);
   for (const RecordedOperation* operation : open) {
-    if (status.open.size() < kMostOpen) status.open.push_back(to_rank_status(*operation, now));
+    if (status.open.size() < kMaxOpen) status.open.push_back(to_rank_status(*operation, now));
   }
   status.more_open = static_cast<std::uint32_t>(open.size() - status.open.size());
   status.sets = sets_in(operations);
   status.stall = facts.stall;
   status.frame = frame_of_script(stack.text, stack.package);
-  status.stack = stack.text.substr(0, kMostStack);
+  status.stack = stack.text.substr(0, kMaxStack);
   return status;
 }
 

@@ -2,13 +2,13 @@
 
 namespace hvd {
 
-void run_allreduce(AllreduceAlgorithm algorithm, const SlicedReduction& work) {
+void run_allreduce(AllreduceAlgorithm algorithm, const SlicedReduction& args) {
   switch (algorithm) {
-    case AllreduceAlgorithm::one_shot: return one_shot_allreduce(work);
-    case AllreduceAlgorithm::bruck: return bruck_allreduce(work);
-    case AllreduceAlgorithm::direct: return direct_allreduce(work);
-    case AllreduceAlgorithm::halving_doubling: return halving_doubling_allreduce(work);
-    case AllreduceAlgorithm::ring: return ring_allreduce(work);
+    case AllreduceAlgorithm::one_shot: return one_shot_allreduce(args);
+    case AllreduceAlgorithm::bruck: return bruck_allreduce(args);
+    case AllreduceAlgorithm::direct: return direct_allreduce(args);
+    case AllreduceAlgorithm::halving_doubling: return halving_doubling_allreduce(args);
+    case AllreduceAlgorithm::ring: return ring_allreduce(args);
   }
 }
 

@@ -153,23 +153,23 @@ struct AllreduceSize {
 using ChooseAllreduce = std::function<AllreduceAlgorithm(const AllreduceSize& size)>;
 
 // Values have the type value_type_of(algorithm), or are accumulators.
-void run_allreduce(AllreduceAlgorithm algorithm, const SlicedReduction& work);
+void run_allreduce(AllreduceAlgorithm algorithm, const SlicedReduction& args);
 
 // The algorithms, defined in gathering_allreduce.cc (one_shot, bruck), direct_allreduce.cc,
 // halving_doubling_allreduce.cc and ring.cc. They accept values of either type unless the comment says otherwise. Their
 // messages have the step of the tag, and the following ones.
-void one_shot_allreduce(const SlicedReduction& work);
-void bruck_allreduce(const SlicedReduction& work);
+void one_shot_allreduce(const SlicedReduction& args);
+void bruck_allreduce(const SlicedReduction& args);
 
 // The number of concurrent steps of a direct exchange with slices of `slice_bytes`.
 constexpr std::size_t direct_steps_in_flight(std::size_t slice_bytes) {
   constexpr std::size_t kMost = 4, kBytes = 64 << 10;
   return std::clamp<std::size_t>(kBytes / std::max<std::size_t>(slice_bytes, 1), 1, kMost);
 }
-void direct_allreduce(const SlicedReduction& work);
+void direct_allreduce(const SlicedReduction& args);
 
 // Values are accumulators; all of them are made ready before the exchange, and complete after it.
-void halving_doubling_allreduce(const SlicedReduction& work);
+void halving_doubling_allreduce(const SlicedReduction& args);
 
 inline constexpr std::int64_t kRingSegmentBytes = 64 << 10;
 
@@ -180,11 +180,11 @@ inline constexpr std::int64_t kRingSegmentBytes = 64 << 10;
 // minimum of any allreduce; 16-bit floats are sent as float32 in the first half and in 16 bits in the second. Time:
 // 2(N-1) latencies + 2(N-1)/N * S / bandwidth; best for large buffers.
 // Source: P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
-void ring_allreduce(const SlicedReduction& work);
+void ring_allreduce(const SlicedReduction& args);
 
 // The first half: only the slice at this rank's position gets results and is made complete. Steps: N-1. Bytes sent per
 // rank: all slices but its own, (N-1)/N of the buffer if they are equal.
-void ring_reducescatter(const SlicedReduction& work);
+void ring_reducescatter(const SlicedReduction& args);
 
 // ---- Adasum (adasum.cc), over any backend's exchanges.
 
@@ -211,7 +211,7 @@ void adasum(const CollectiveCall& call, int position, SliceExchange& exchange, S
 // ---- Collectives that only move bytes between the members of a process set (exchanges.cc).
 
 // The members of a process set in one call. Messages take steps from tag.step upwards.
-struct Party {
+struct ExchangeContext {
   Transport& transport;
   std::span<const int> members;  // global ranks, by position
   int position;                  // of this rank
@@ -222,27 +222,28 @@ struct Party {
 };
 
 // Dissemination. Returns on no member before all have called.
-void dissemination_barrier(const Party& party);
+void dissemination_barrier(const ExchangeContext& context);
 
 // Along a chain. `members[root]` has the data, all others receive it. The size is the same on all members.
-void chain_broadcast(const Party& party, int root, std::span<std::byte> data);
+void chain_broadcast(const ExchangeContext& context, int root, std::span<std::byte> data);
 
 // Block r of the buffer, the bytes [block_bounds[r], block_bounds[r + 1]), belongs to position r. On return every block
 // contains its owner's data. The bounds are the same on all members.
 //
 // The second half of a ring (ring.cc). Steps: N-1. Bytes sent per rank: all blocks but the right neighbour's. Blocks
 // may differ in size; the time is N-1 times that of the longest block.
-void ring_allgather(const Party& party, std::byte* buffer, std::span<const std::int64_t> block_bounds);
+void ring_allgather(const ExchangeContext& context, std::byte* buffer, std::span<const std::int64_t> block_bounds);
 // By direct exchange: every rank sends its block to every other rank: N-1 times its own block sent, all others'
 // received.
-void pairwise_allgather(const Party& party, std::byte* buffer, std::span<const std::int64_t> block_bounds);
+void pairwise_allgather(const ExchangeContext& context, std::byte* buffer, std::span<const std::int64_t> block_bounds);
 
 // By direct exchange. Bytes per rank: exactly those it sends and receives.
 //
 // Block d of the input, the bytes [input_bounds[d], input_bounds[d + 1]), goes to position d; block s of the output
 // comes from position s. The block that one rank sends to another must be as long as the other expects; empty blocks
 // need no message. Input and output must not overlap.
-void pairwise_alltoall(const Party& party, const std::byte* input, std::span<const std::int64_t> input_bounds,
-                       std::byte* output, std::span<const std::int64_t> output_bounds);
+void pairwise_alltoall(const ExchangeContext& context, const std::byte* input,
+                       std::span<const std::int64_t> input_bounds, std::byte* output,
+                       std::span<const std::int64_t> output_bounds);
 
 }  // namespace hvd

@@ -25,12 +25,12 @@ namespace {
 
 class DirectExchange {
  public:
-  explicit DirectExchange(const SlicedReduction& work) : work_(work), n_(work.ranks()), own_(work.position) {}
+  explicit DirectExchange(const SlicedReduction& args) : args_(args), n_(args.ranks()), own_(args.position) {}
 
   void run() {
     scatter_values();
     wait(0);
-    work_.fold_slice(own_, from_);
+    args_.fold_slice(own_, from_);
     gather_results();
   }
 
@@ -42,10 +42,10 @@ class DirectExchange {
 
   void exchange(int source, std::span<std::byte> incoming, int target, std::span<const std::byte> outgoing) {
     wait(direct_steps_in_flight(std::max(incoming.size(), outgoing.size())) - 1);
-    Tag tag = work_.tag;
+    Tag tag = args_.tag;
     tag.step += gathering_ ? 1 : 0;
-    const auto receive = work_.transport.post_receive(work_.member(source), tag, incoming);
-    const auto send = work_.transport.post_send(work_.member(target), tag, outgoing);
+    const auto receive = args_.transport.post_receive(args_.member(source), tag, incoming);
+    const auto send = args_.transport.post_send(args_.member(target), tag, outgoing);
     steps_.push_back({source, receive, send});
   }
 
@@ -53,39 +53,39 @@ class DirectExchange {
   void wait(int steps) {
     for (; steps_.size() > static_cast<std::size_t>(steps); steps_.pop_front()) {
       const Step& step = steps_.front();
-      work_.transport.wait(step.receive, work_.deadline);
-      if (gathering_) work_.make_complete(work_.begin_of(step.source), work_.end_of(step.source));
-      work_.transport.wait(step.send, work_.deadline);
+      args_.transport.wait(step.receive, args_.deadline);
+      if (gathering_) args_.make_complete(args_.begin_of(step.source), args_.end_of(step.source));
+      args_.transport.wait(step.send, args_.deadline);
     }
   }
 
   void scatter_values() {
-    const std::int64_t begin = work_.begin_of(own_), end = work_.end_of(own_);
-    const auto own = work_.values_in(begin, end);
+    const std::int64_t begin = args_.begin_of(own_), end = args_.end_of(own_);
+    const auto own = args_.values_in(begin, end);
     contributions_ = std::make_unique_for_overwrite<std::byte[]>(own.size() * static_cast<std::size_t>(n_ - 1));
     from_.assign(static_cast<std::size_t>(n_), own.data());
     std::byte* place = contributions_.get();
     for (int i = 1; i < n_; ++i, place += own.size()) {
-      const int source = work_.around(own_ + i), target = work_.around(own_ - i);
+      const int source = args_.around(own_ + i), target = args_.around(own_ - i);
       from_[static_cast<std::size_t>(source)] = place;
-      work_.make_ready(work_.begin_of(target), work_.end_of(target));
-      exchange(source, {place, own.size()}, target, work_.values_in(work_.begin_of(target), work_.end_of(target)));
+      args_.make_ready(args_.begin_of(target), args_.end_of(target));
+      exchange(source, {place, own.size()}, target, args_.values_in(args_.begin_of(target), args_.end_of(target)));
     }
-    work_.make_ready(begin, end);
+    args_.make_ready(begin, end);
   }
 
   void gather_results() {
     gathering_ = true;
-    const auto own = work_.results_in(work_.begin_of(own_), work_.end_of(own_));
+    const auto own = args_.results_in(args_.begin_of(own_), args_.end_of(own_));
     for (int i = 1; i < n_; ++i) {
-      const int source = work_.around(own_ - i), target = work_.around(own_ + i);
-      exchange(source, work_.results_in(work_.begin_of(source), work_.end_of(source)), target, own);
-      if (i == 1) work_.make_complete(work_.begin_of(own_), work_.end_of(own_));
+      const int source = args_.around(own_ - i), target = args_.around(own_ + i);
+      exchange(source, args_.results_in(args_.begin_of(source), args_.end_of(source)), target, own);
+      if (i == 1) args_.make_complete(args_.begin_of(own_), args_.end_of(own_));
     }
     wait(0);
   }
 
-  const SlicedReduction& work_;
+  const SlicedReduction& args_;
   const int n_, own_;
   std::unique_ptr<std::byte[]> contributions_;
   std::vector<const std::byte*> from_;  // by position: its contribution to this rank's slice
@@ -95,9 +95,9 @@ class DirectExchange {
 
 }  // namespace
 
-void direct_allreduce(const SlicedReduction& work) {
-  if (work.ranks() == 1) return work.reduce_alone();
-  DirectExchange(work).run();
+void direct_allreduce(const SlicedReduction& args) {
+  if (args.ranks() == 1) return args.reduce_alone();
+  DirectExchange(args).run();
 }
 
 }  // namespace hvd

@@ -18,30 +18,30 @@
 
 namespace hvd {
 
-void one_shot_allreduce(const SlicedReduction& work) {
-  work.make_all_ready();
-  const int n = work.ranks();
-  const auto own = work.values_in(0, work.elements());
+void one_shot_allreduce(const SlicedReduction& args) {
+  args.make_all_ready();
+  const int n = args.ranks();
+  const auto own = args.values_in(0, args.elements());
   const auto others = std::make_unique_for_overwrite<std::byte[]>(own.size() * static_cast<std::size_t>(n - 1));
   std::vector<const std::byte*> from(static_cast<std::size_t>(n), own.data());
   std::vector<Transport::RequestId> requests;
   std::byte* place = others.get();
   for (int i = 1; i < n && !own.empty(); ++i, place += own.size()) {
-    const int source = work.around(work.position - i), target = work.around(work.position + i);
+    const int source = args.around(args.position - i), target = args.around(args.position + i);
     from[static_cast<std::size_t>(source)] = place;
-    requests.push_back(work.transport.post_send(work.member(target), work.tag, own));
-    requests.push_back(work.transport.post_receive(work.member(source), work.tag, {place, own.size()}));
+    requests.push_back(args.transport.post_send(args.member(target), args.tag, own));
+    requests.push_back(args.transport.post_receive(args.member(source), args.tag, {place, own.size()}));
   }
   // Waits for the sends, too: results may be in the values' memory.
-  for (const auto request : requests) work.transport.wait(request, work.deadline);
-  work.fold_all(from);
-  work.make_all_complete();
+  for (const auto request : requests) args.transport.wait(request, args.deadline);
+  args.fold_all(from);
+  args.make_all_complete();
 }
 
-void bruck_allreduce(const SlicedReduction& work) {
-  work.make_all_ready();
-  const int n = work.ranks();
-  const auto own = work.values_in(0, work.elements());
+void bruck_allreduce(const SlicedReduction& args) {
+  args.make_all_ready();
+  const int n = args.ranks();
+  const auto own = args.values_in(0, args.elements());
   if (own.empty()) return;
   const std::size_t block = own.size();
   // Block i contains the values of position + i.
@@ -50,23 +50,23 @@ void bruck_allreduce(const SlicedReduction& work) {
   std::copy(own.begin(), own.end(), gathered.begin());
 
   std::vector<Transport::RequestId> sends;
-  Tag tag = work.tag;
+  Tag tag = args.tag;
   for (int distance = 1; distance < n; distance *= 2, ++tag.step) {
     const std::size_t bytes = static_cast<std::size_t>(std::min(distance, n - distance)) * block;
-    const int target = work.member(work.around(work.position - distance));
-    const int source = work.member(work.around(work.position + distance));
-    sends.push_back(work.transport.post_send(target, tag, gathered.first(bytes)));
+    const int target = args.member(args.around(args.position - distance));
+    const int source = args.member(args.around(args.position + distance));
+    sends.push_back(args.transport.post_send(target, tag, gathered.first(bytes)));
     const auto incoming = gathered.subspan(static_cast<std::size_t>(distance) * block, bytes);
-    work.transport.wait(work.transport.post_receive(source, tag, incoming), work.deadline);
+    args.transport.wait(args.transport.post_receive(source, tag, incoming), args.deadline);
   }
-  for (const auto send : sends) work.transport.wait(send, work.deadline);
+  for (const auto send : sends) args.transport.wait(send, args.deadline);
 
   std::vector<const std::byte*> from(static_cast<std::size_t>(n));
   for (int i = 0; i < n; ++i) {
-    from[static_cast<std::size_t>(work.around(work.position + i))] = memory.get() + static_cast<std::size_t>(i) * block;
+    from[static_cast<std::size_t>(args.around(args.position + i))] = memory.get() + static_cast<std::size_t>(i) * block;
   }
-  work.fold_all(from);
-  work.make_all_complete();
+  args.fold_all(from);
+  args.make_all_complete();
 }
 
 }  // namespace hvd

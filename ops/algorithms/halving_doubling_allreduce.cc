@@ -34,32 +34,32 @@ struct Range {
 
 class HalvingDoubling {
  public:
-  explicit HalvingDoubling(const SlicedReduction& work)
-      : work_(work),
-        whole_(static_cast<int>(std::bit_floor(static_cast<unsigned>(work.ranks())))),
-        extra_(work.ranks() - whole_),
-        values_tag_(work.tag),
-        results_tag_{.process_set = work.tag.process_set, .step = work.tag.step + 1, .sequence = work.tag.sequence},
-        incoming_(std::make_unique_for_overwrite<std::byte[]>(work.values_in(0, work.elements()).size())),
-        ranges_{{0, work.elements()}} {}
+  explicit HalvingDoubling(const SlicedReduction& args)
+      : args_(args),
+        whole_(static_cast<int>(std::bit_floor(static_cast<unsigned>(args.ranks())))),
+        extra_(args.ranks() - whole_),
+        values_tag_(args.tag),
+        results_tag_{.process_set = args.tag.process_set, .step = args.tag.step + 1, .sequence = args.tag.sequence},
+        incoming_(std::make_unique_for_overwrite<std::byte[]>(args.values_in(0, args.elements()).size())),
+        ranges_{{0, args.elements()}} {}
 
   void run() {
     const Range everything = ranges_.front();
-    const bool pairs_up = work_.position < 2 * extra_;
-    const bool gives_all = pairs_up && work_.position % 2 == 0;
-    work_.make_all_ready();
+    const bool pairs_up = args_.position < 2 * extra_;
+    const bool gives_all = pairs_up && args_.position % 2 == 0;
+    args_.make_all_ready();
     if (gives_all) {
-      send_values(work_.position + 1, everything);
-      receive_results(work_.position + 1, everything);
+      send_values(args_.position + 1, everything);
+      receive_results(args_.position + 1, everything);
     } else {
-      if (pairs_up) fold_values(work_.position - 1, everything);
+      if (pairs_up) fold_values(args_.position - 1, everything);
       for (int distance = whole_ / 2; distance > 0; distance /= 2) halve(distance);
       finish(ranges_.back());
       for (int distance = 1; distance < whole_; distance *= 2) double_back(distance);
-      if (pairs_up) send_results(work_.position - 1, everything);
+      if (pairs_up) send_results(args_.position - 1, everything);
     }
-    for (const auto request : sends_) work_.transport.wait(request, work_.deadline);
-    work_.make_all_complete();
+    for (const auto request : sends_) args_.transport.wait(request, args_.deadline);
+    args_.make_all_complete();
   }
 
  private:
@@ -68,7 +68,7 @@ class HalvingDoubling {
   int position_of(int number) const { return number < extra_ ? 2 * number + 1 : number + extra_; }
 
   std::vector<Range> segments_of(Range range) const {
-    const std::int64_t longest = kFoldedBytes / static_cast<std::int64_t>(size_of(work_.value_type));
+    const std::int64_t longest = kFoldedBytes / static_cast<std::int64_t>(size_of(args_.value_type));
     std::vector<Range> segments;
     for (std::int64_t begin = range.begin; begin < range.end; begin += longest) {
       segments.push_back({begin, std::min(begin + longest, range.end)});
@@ -79,18 +79,18 @@ class HalvingDoubling {
   void send_values(int to, Range range) {
     for (const Range& segment : segments_of(range)) {
       sends_.push_back(
-          work_.transport.post_send(work_.member(to), values_tag_, work_.values_in(segment.begin, segment.end)));
+          args_.transport.post_send(args_.member(to), values_tag_, args_.values_in(segment.begin, segment.end)));
     }
   }
 
   void send_results(int to, Range range) {
     sends_.push_back(
-        work_.transport.post_send(work_.member(to), results_tag_, work_.results_in(range.begin, range.end)));
+        args_.transport.post_send(args_.member(to), results_tag_, args_.results_in(range.begin, range.end)));
   }
 
   void receive_results(int from, Range range) {
-    const auto results = work_.results_in(range.begin, range.end);
-    work_.transport.wait(work_.transport.post_receive(work_.member(from), results_tag_, results), work_.deadline);
+    const auto results = args_.results_in(range.begin, range.end);
+    args_.transport.wait(args_.transport.post_receive(args_.member(from), results_tag_, results), args_.deadline);
   }
 
   // Folds the values of a position while they arrive.
@@ -102,51 +102,51 @@ class HalvingDoubling {
     std::vector<Incoming> segments;
     std::byte* place = incoming_.get();
     for (const Range& segment : segments_of(range)) {
-      const auto own = work_.values_in(segment.begin, segment.end);
+      const auto own = args_.values_in(segment.begin, segment.end);
       const std::span<std::byte> theirs(place, own.size());
-      segments.push_back({own, theirs, work_.transport.post_receive(work_.member(from), values_tag_, theirs)});
+      segments.push_back({own, theirs, args_.transport.post_receive(args_.member(from), values_tag_, theirs)});
       place += own.size();
     }
     const Reduction fold{
-        .dtype = work_.reduction.dtype, .op = work_.reduction.op, .instruction_set = work_.reduction.instruction_set};
+        .dtype = args_.reduction.dtype, .op = args_.reduction.op, .instruction_set = args_.reduction.instruction_set};
     for (const Incoming& segment : segments) {
-      work_.transport.wait(segment.request, work_.deadline);
+      args_.transport.wait(segment.request, args_.deadline);
       const void* const inputs[] = {segment.own.data(), segment.theirs.data()};
-      reduce(fold, work_.value_type, inputs, work_.value_type, segment.own.data(),
-             segment.own.size() / size_of(work_.value_type));
+      reduce(fold, args_.value_type, inputs, args_.value_type, segment.own.data(),
+             segment.own.size() / size_of(args_.value_type));
     }
   }
 
   // Of two partners the lower one keeps the lower half.
   void halve(int distance) {
-    const int partner = position_of(number_of(work_.position) ^ distance);
+    const int partner = position_of(number_of(args_.position) ^ distance);
     const Range whole = ranges_.back();
     const std::int64_t middle = whole.begin + (whole.end - whole.begin) / 2;
     const Range lower{whole.begin, middle}, upper{middle, whole.end};
-    const bool keeps_lower = work_.position < partner;
+    const bool keeps_lower = args_.position < partner;
     send_values(partner, keeps_lower ? upper : lower);
     ranges_.push_back(keeps_lower ? lower : upper);
     fold_values(partner, ranges_.back());
   }
 
   void finish(Range range) const {
-    const void* const sums[] = {work_.values_in(range.begin, range.end).data()};
-    Reduction last = work_.reduction;
+    const void* const sums[] = {args_.values_in(range.begin, range.end).data()};
+    Reduction last = args_.reduction;
     last.prescale = 1.0;
-    reduce(last, work_.value_type, sums, last.dtype, work_.results_in(range.begin, range.end).data(),
+    reduce(last, args_.value_type, sums, last.dtype, args_.results_in(range.begin, range.end).data(),
            static_cast<std::size_t>(range.end - range.begin));
   }
 
   void double_back(int distance) {
-    const int partner = position_of(number_of(work_.position) ^ distance);
+    const int partner = position_of(number_of(args_.position) ^ distance);
     const Range own = ranges_.back();
     ranges_.pop_back();
     const Range whole = ranges_.back();
     send_results(partner, own);
-    receive_results(partner, work_.position < partner ? Range{own.end, whole.end} : Range{whole.begin, own.begin});
+    receive_results(partner, args_.position < partner ? Range{own.end, whole.end} : Range{whole.begin, own.begin});
   }
 
-  const SlicedReduction& work_;
+  const SlicedReduction& args_;
   const int whole_;                     // P
   const int extra_;                     // N - P
   const Tag values_tag_, results_tag_;  // two ranks exchange values at most once, then results at most once
@@ -157,9 +157,9 @@ class HalvingDoubling {
 
 }  // namespace
 
-void halving_doubling_allreduce(const SlicedReduction& work) {
-  if (work.ranks() == 1) return work.reduce_alone();
-  HalvingDoubling(work).run();
+void halving_doubling_allreduce(const SlicedReduction& args) {
+  if (args.ranks() == 1) return args.reduce_alone();
+  HalvingDoubling(args).run();
 }
 
 }  // namespace hvd

@@ -46,14 +46,14 @@ struct Segment {
 class SegmentCursor {
  public:
   // `shift` 0: the slices that this position sends in these steps; 1: those that it receives.
-  SegmentCursor(const SlicedReduction& work, int first_step, int last_step, int shift, std::int64_t limit)
-      : work_(work), step_(first_step), last_step_(last_step), shift_(shift), limit_(limit) {}
+  SegmentCursor(const SlicedReduction& args, int first_step, int last_step, int shift, std::int64_t limit)
+      : args_(args), step_(first_step), last_step_(last_step), shift_(shift), limit_(limit) {}
 
   std::optional<Segment> next() {
     for (; step_ < last_step_; ++step_, offset_ = 0) {
-      const int slice = work_.around(work_.position - 1 - step_ - shift_);
-      const std::int64_t begin = work_.begin_of(slice) + offset_;
-      const std::int64_t left = work_.end_of(slice) - begin;
+      const int slice = args_.around(args_.position - 1 - step_ - shift_);
+      const std::int64_t begin = args_.begin_of(slice) + offset_;
+      const std::int64_t left = args_.end_of(slice) - begin;
       if (left == 0) continue;
       const std::int64_t count = std::min(left, limit_);
       offset_ += count;
@@ -63,7 +63,7 @@ class SegmentCursor {
   }
 
  private:
-  const SlicedReduction& work_;
+  const SlicedReduction& args_;
   int step_;
   const int last_step_;
   const int shift_;
@@ -73,15 +73,15 @@ class SegmentCursor {
 
 class Ring {
  public:
-  Ring(const SlicedReduction& work, int first_step, int last_step, std::int64_t segment_elements)
-      : work_(work),
-        n_(work.ranks()),
+  Ring(const SlicedReduction& args, int first_step, int last_step, std::int64_t segment_elements)
+      : args_(args),
+        n_(args.ranks()),
         first_step_(first_step),
         last_step_(last_step),
-        to_(work.member(work.around(work.position + 1))),
-        from_(work.member(work.around(work.position - 1))),
-        own_(work, first_step, first_step + 1, 0, segment_elements),
-        expected_(work, first_step, last_step, 1, segment_elements) {
+        to_(args.member(args.around(args.position + 1))),
+        from_(args.member(args.around(args.position - 1))),
+        own_(args, first_step, first_step + 1, 0, segment_elements),
+        expected_(args, first_step, last_step, 1, segment_elements) {
     if (reduces()) allocate_scratch(segment_elements);
   }
 
@@ -93,10 +93,10 @@ class Ring {
       const Segment segment = incoming_.front().segment;
       receive();
       post_sends(2 * received + kSendsAhead);
-      if (reduces() && segment.step >= n_ - 2) work_.make_complete(segment.begin, segment.end());
+      if (reduces() && segment.step >= n_ - 2) args_.make_complete(segment.begin, segment.end());
     }
     post_sends(std::numeric_limits<std::size_t>::max());
-    for (const auto request : sends_) work_.transport.wait(request, work_.deadline);
+    for (const auto request : sends_) args_.transport.wait(request, args_.deadline);
   }
 
  private:
@@ -111,8 +111,8 @@ class Ring {
 
   void allocate_scratch(std::int64_t segment_elements) {
     std::int64_t longest = 0;
-    for (int slice = 0; slice < n_; ++slice) longest = std::max(longest, work_.end_of(slice) - work_.begin_of(slice));
-    scratch_slot_bytes_ = static_cast<std::size_t>(std::min(longest, segment_elements)) * size_of(work_.value_type);
+    for (int slice = 0; slice < n_; ++slice) longest = std::max(longest, args_.end_of(slice) - args_.begin_of(slice));
+    scratch_slot_bytes_ = static_cast<std::size_t>(std::min(longest, segment_elements)) * size_of(args_.value_type);
     scratch_ = std::make_unique_for_overwrite<std::byte[]>(scratch_slot_bytes_ * kReceivesAhead);
   }
 
@@ -121,18 +121,18 @@ class Ring {
     if (!segment) return false;
     const std::span<std::byte> memory =
         carries_values(segment->step) ? std::span(scratch_.get() + posted_ % kReceivesAhead * scratch_slot_bytes_,
-                                                  static_cast<std::size_t>(segment->count) * size_of(work_.value_type))
-                                      : work_.results_in(segment->begin, segment->end());
-    Tag tag = work_.tag;
+                                                  static_cast<std::size_t>(segment->count) * size_of(args_.value_type))
+                                      : args_.results_in(segment->begin, segment->end());
+    Tag tag = args_.tag;
     tag.step += posted_++;
-    incoming_.push_back({*segment, memory, work_.transport.post_receive(from_, tag, memory)});
+    incoming_.push_back({*segment, memory, args_.transport.post_receive(from_, tag, memory)});
     return true;
   }
 
   // Messages are sent in the order of steps, so received segments are forwarded after all of this rank's slice.
   std::optional<Segment> next_to_send() {
     if (const auto own = own_.next()) {
-      if (reduces()) work_.make_ready(own->begin, own->end());
+      if (reduces()) args_.make_ready(own->begin, own->end());
       return own;
     }
     if (to_be_sent_.empty()) return std::nullopt;
@@ -145,11 +145,11 @@ class Ring {
     while (sends_.size() < limit) {
       const auto segment = next_to_send();
       if (!segment) return;
-      Tag tag = work_.tag;
+      Tag tag = args_.tag;
       tag.step += static_cast<std::uint32_t>(sends_.size());
-      const auto bytes = carries_values(segment->step) ? work_.values_in(segment->begin, segment->end())
-                                                       : work_.results_in(segment->begin, segment->end());
-      sends_.push_back(work_.transport.post_send(to_, tag, bytes));
+      const auto bytes = carries_values(segment->step) ? args_.values_in(segment->begin, segment->end())
+                                                       : args_.results_in(segment->begin, segment->end());
+      sends_.push_back(args_.transport.post_send(to_, tag, bytes));
     }
   }
 
@@ -158,8 +158,8 @@ class Ring {
   void receive() {
     const Incoming incoming = incoming_.front();
     const Segment& segment = incoming.segment;
-    if (carries_values(segment.step)) work_.make_ready(segment.begin, segment.end());
-    work_.transport.wait(incoming.request, work_.deadline);
+    if (carries_values(segment.step)) args_.make_ready(segment.begin, segment.end());
+    args_.transport.wait(incoming.request, args_.deadline);
     incoming_.pop_front();
     if (carries_values(segment.step)) fold(incoming);
     if (segment.step + 1 < last_step_) {
@@ -172,17 +172,17 @@ class Ring {
   void fold(const Incoming& incoming) const {
     const Segment& segment = incoming.segment;
     const bool completes = segment.step == n_ - 2;
-    const auto own = work_.values_in(segment.begin, segment.end());
+    const auto own = args_.values_in(segment.begin, segment.end());
     const void* inputs[] = {incoming.memory.data(), own.data()};
-    Reduction reduction = work_.reduction;
+    Reduction reduction = args_.reduction;
     reduction.prescale = 1.0;
     if (!completes) reduction.postscale = 1.0;
-    reduce(reduction, work_.value_type, inputs, completes ? reduction.dtype : work_.value_type,
-           completes ? work_.results_in(segment.begin, segment.end()).data() : own.data(),
+    reduce(reduction, args_.value_type, inputs, completes ? reduction.dtype : args_.value_type,
+           completes ? args_.results_in(segment.begin, segment.end()).data() : own.data(),
            static_cast<std::size_t>(segment.count));
   }
 
-  const SlicedReduction& work_;
+  const SlicedReduction& args_;
   const int n_, first_step_, last_step_;
   const int to_, from_;
 
@@ -198,34 +198,34 @@ class Ring {
 };
 
 // With one member it only scales and rounds. An allgather has results only, and calls no hooks.
-void run_ring(const SlicedReduction& work, RingSteps steps) {
-  const int n = work.ranks();
+void run_ring(const SlicedReduction& args, RingSteps steps) {
+  const int n = args.ranks();
   if (n == 1) {
-    if (steps != RingSteps::allgather) work.reduce_alone();
+    if (steps != RingSteps::allgather) args.reduce_alone();
     return;
   }
   const int first = steps == RingSteps::allgather ? n - 1 : 0;
   const int last = steps == RingSteps::reduce_scatter ? n - 1 : 2 * (n - 1);
-  const auto element_bytes = static_cast<std::int64_t>(size_of(work.value_type));
-  Ring(work, first, last, kRingSegmentBytes / element_bytes).run();
+  const auto element_bytes = static_cast<std::int64_t>(size_of(args.value_type));
+  Ring(args, first, last, kRingSegmentBytes / element_bytes).run();
 }
 
 }  // namespace
 
-void ring_allreduce(const SlicedReduction& work) { run_ring(work, RingSteps::all); }
+void ring_allreduce(const SlicedReduction& args) { run_ring(args, RingSteps::all); }
 
-void ring_reducescatter(const SlicedReduction& work) { run_ring(work, RingSteps::reduce_scatter); }
+void ring_reducescatter(const SlicedReduction& args) { run_ring(args, RingSteps::reduce_scatter); }
 
-void ring_allgather(const Party& party, std::byte* buffer, std::span<const std::int64_t> block_bounds) {
-  run_ring({.transport = party.transport,
-            .members = party.members,
-            .position = party.position,
+void ring_allgather(const ExchangeContext& context, std::byte* buffer, std::span<const std::int64_t> block_bounds) {
+  run_ring({.transport = context.transport,
+            .members = context.members,
+            .position = context.position,
             .reduction = {.dtype = DType::uint8},
             .value_type = DType::uint8,
             .results = buffer,
             .slice_bounds = block_bounds,
-            .tag = party.tag,
-            .deadline = party.deadline},
+            .tag = context.tag,
+            .deadline = context.deadline},
            RingSteps::allgather);
 }
 

@@ -13,16 +13,16 @@
 #include "core/base/clock.h"
 #include "core/execution/backend.h"
 #include "ops/algorithms/allreduce.h"
-#include "ops/algorithms/word_exchange.h"
+#include "ops/algorithms/vote_exchange.h"
 #include "ops/transport/transport.h"
 
 namespace hvd {
 
-// The transport connects all ranks from 0 to size() - 1. A run() ends with a Timeout after `timeout`. `words`: the
+// The transport connects all ranks from 0 to size() - 1. A run() ends with a Timeout after `timeout`. `votes`: the
 // exchange between all these ranks; if it is null, the backend cannot be asked.
 std::unique_ptr<Backend> make_transport_backend(std::string name, std::shared_ptr<Transport> transport,
                                                 Duration timeout, ChooseAllreduce choose_allreduce,
                                                 InstructionSet instruction_set = InstructionSet::automatic,
-                                                std::shared_ptr<WordExchange> words = nullptr);
+                                                std::shared_ptr<VoteExchange> votes = nullptr);
 
 }  // namespace hvd

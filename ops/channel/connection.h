@@ -124,7 +124,7 @@ class Connection {
   void finish_output() { shutdown(fd(), SHUT_WR); }
 
   // Removes and returns the sends that are not completely sent: their memory is no longer read.
-  std::vector<Transfer> give_up_output() {
+  std::vector<Transfer> take_pending_output() {
     std::vector<Transfer> sends;
     for (Outgoing& next : output_) {
       if (next.send) sends.push_back(std::move(*next.send));

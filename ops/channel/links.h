@@ -79,7 +79,7 @@ class OutgoingLink {
         const MessageFrame frame =
             parse_message_frame(connection_->input().first<kMessageFrameBytes>(), Direction::to_sender);
         connection_->consume(kMessageFrameBytes);
-        hear(frame);
+        handle_frame(frame);
       }
       if (*count == 0) return true;
     }
@@ -91,7 +91,7 @@ class OutgoingLink {
   }
 
   // Returns the unsent messages; the connection stays open.
-  std::vector<Transfer> give_up_unsent() {
+  std::vector<Transfer> take_unsent() {
     std::vector<Transfer> unsent;
     for (auto& [id, message] : std::exchange(offers_, {})) unsent.push_back(std::move(message));
     for (Transfer& message : std::exchange(waiting_, {})) unsent.push_back(std::move(message));
@@ -99,10 +99,10 @@ class OutgoingLink {
   }
 
   // Closes the connection and returns all pending messages.
-  std::vector<Transfer> give_up() {
-    std::vector<Transfer> all = give_up_unsent();
+  std::vector<Transfer> take_pending() {
+    std::vector<Transfer> all = take_unsent();
     if (!connection_) return all;
-    for (Transfer& message : connection_->give_up_output()) all.push_back(std::move(message));
+    for (Transfer& message : connection_->take_pending_output()) all.push_back(std::move(message));
     connection_.reset();
     return all;
   }
@@ -128,7 +128,7 @@ class OutgoingLink {
     offers_.emplace(frame.id, std::move(message));
   }
 
-  void hear(const MessageFrame& frame) {
+  void handle_frame(const MessageFrame& frame) {
     if (frame.kind == Kind::credit) {
       credit_ += frame.length;
       if (credit_ > kMessageCredit) throw Internal(peer_ + " gives back more credit for messages than it was sent");
@@ -198,7 +198,7 @@ class IncomingLink {
       if (*count == 0) return true;
       if (into_place) take_data(*count);
       // Processes the whole buffer: no later event reports its rest.
-      while (hear_input()) {
+      while (handle_input()) {
       }
     }
     return true;
@@ -216,7 +216,7 @@ class IncomingLink {
   }
 
   // Returns the receives whose messages have arrived in part or not at all.
-  std::vector<Transfer> give_up() {
+  std::vector<Transfer> take_pending() {
     std::vector<Transfer> all;
     for (auto& [id, receive] : std::exchange(fetching_, {})) all.push_back(std::move(receive));
     arriving_ = fetching_.end();
@@ -236,7 +236,7 @@ class IncomingLink {
   static constexpr int kReads = 32;
 
   // Processes the next complete frame; returns false if there is none.
-  bool hear_input() {
+  bool handle_input() {
     const auto input = connection_.input();
     if (arriving_ != fetching_.end()) {
       if (input.empty()) return false;
@@ -265,9 +265,9 @@ class IncomingLink {
 
   void greet(const MessageFrame& hello) {
     greeted_ = true;
-    const std::array introduction{PeerMemory::Introduction{
+    const std::array probe{PeerMemory::AccessProbe{
         .process = static_cast<pid_t>(hello.id), .address = hello.address, .word = hello.length}};
-    memory_is_readable_ = sender_.same_host && memory_.meet(introduction);
+    memory_is_readable_ = sender_.same_host && memory_.probe_access(probe);
   }
 
   void take_message(const MessageFrame& frame, std::span<const std::byte> payload) {

@@ -24,7 +24,7 @@ struct Transfer {
   Message message;
   EngineReference operation;
   TimePoint since{};
-  bool told_of = false;  // whether its delay was logged
+  bool stall_logged = false;  // whether its delay was logged
 };
 
 // Ends a transfer; to be called once for each. `source`: the sender of the message, if one was received.

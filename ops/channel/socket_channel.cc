@@ -18,8 +18,8 @@
 #include "core/base/mutex.h"
 #include "core/base/process.h"
 #include "core/net/socket.h"
+#include "ops/channel/channel_peer.h"
 #include "ops/channel/matcher.h"
-#include "ops/channel/neighbour.h"
 #include "ops/host/peer_memory.h"
 
 namespace hvd {
@@ -37,34 +37,34 @@ void reset_bell(int bell) {
 
 Status shut_down() { return {StatusCode::shut_down, "this rank has shut hvd down"}; }
 
-// All messages of a rank: its neighbours, made when there is a message to send or a connection to accept, and the event
-// loop for all of them. Used only by the channel's thread.
-class Exchange {
+// All messages of a rank: its peers, made when there is a message to send or a connection to accept, and the event loop
+// for all of them. Used only by the channel's thread.
+class ChannelLoop {
  public:
   // `bell`: an eventfd that interrupts a wait.
-  Exchange(const ChannelParts& parts, int bell) : parts_(parts), bell_(bell), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  ChannelLoop(const ChannelParts& parts, int bell) : parts_(parts), bell_(bell), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     if (!epoll_) throw Internal("epoll_create: " + error_text(errno));
     std::uint32_t watched = 0;
     watch(epoll_.get(), bell_, event_of(EventSource::bell), EPOLLIN, watched);
   }
 
   // Ends the remaining transfers.
-  ~Exchange() { end(shut_down()); }
+  ~ChannelLoop() { end(shut_down()); }
 
   void send(Transfer message) {
-    Neighbour& neighbour = neighbour_of(message.message.peer);
-    const Status& why_not = ended_.ok() ? neighbour.broken() : ended_;
+    ChannelPeer& peer = peer_of(message.message.peer);
+    const Status& why_not = ended_.ok() ? peer.broken() : ended_;
     if (!why_not.ok()) return complete(message, why_not);
     next_look_ = std::min(next_look_, message.since + parts_.config.timeouts.stall_warning);
-    neighbour.send(std::move(message));
+    peer.send(std::move(message));
   }
 
   void receive(Transfer receive) {
     const Message& wanted = receive.message;
     if (auto arrival = matcher_.take_arrival(wanted.peer, wanted.channel, wanted.tag)) {
-      return neighbour_of(arrival->source).deliver(std::move(receive), *arrival);
+      return peer_of(arrival->source).deliver(std::move(receive), *arrival);
     }
-    const Status& why_not = ended_.ok() && wanted.peer != kAnyRank ? neighbour_of(wanted.peer).broken() : ended_;
+    const Status& why_not = ended_.ok() && wanted.peer != kAnyRank ? peer_of(wanted.peer).broken() : ended_;
     if (!why_not.ok()) return complete(receive, why_not);
     next_look_ = std::min(next_look_, receive.since + parts_.config.timeouts.stall_warning);
     matcher_.keep(std::move(receive));
@@ -75,34 +75,34 @@ class Exchange {
     if (!ended_.ok()) return;
     ended_ = reason;
     for (Transfer& receive : matcher_.take_receives([](const Transfer&) { return true; })) complete(receive, reason);
-    for (auto& [rank, neighbour] : neighbours_) neighbour.end(reason);
+    for (auto& [rank, peer] : peers_) peer.end(reason);
   }
 
   // Gives the other ranks time to read what was sent to them: at most a second.
   void close() {
     const Deadline deadline = deadline_after(kCloseTime);
-    while (any_output() && Clock::now() < deadline) turn(deadline);
+    while (any_output() && Clock::now() < deadline) run_once(deadline);
     end(shut_down());
-    for (auto& [rank, neighbour] : neighbours_) {
-      if (neighbour.is_sending()) neighbour.finish_output();
+    for (auto& [rank, peer] : peers_) {
+      if (peer.is_sending()) peer.finish_output();
     }
     const auto is_sending = [](const auto& entry) { return entry.second.is_sending(); };
-    while (std::ranges::any_of(neighbours_, is_sending) && Clock::now() < deadline) turn(deadline);
+    while (std::ranges::any_of(peers_, is_sending) && Clock::now() < deadline) run_once(deadline);
   }
 
-  // Waits for an event and makes progress on all links. An error ends the exchange.
-  void turn(Deadline deadline = Deadline::max()) {
+  // Waits for an event and makes progress on all links. An error ends all transfers.
+  void run_once(Deadline deadline = Deadline::max()) {
     try {
-      step(deadline);
+      poll_once(deadline);
     } catch (...) {
       end(current_exception_status());
     }
   }
 
  private:
-  void step(Deadline deadline) {
+  void poll_once(Deadline deadline) {
     if (!acceptor_ && ended_.ok()) open_listeners();
-    for (auto& [rank, neighbour] : neighbours_) neighbour.settle();
+    for (auto& [rank, peer] : peers_) peer.make_progress();
     if (Clock::now() >= next_look_) look_for_stalls();
     const Deadline until = std::min(deadline, next_deadline());
     std::array<epoll_event, 64> events;
@@ -134,7 +134,7 @@ class Exchange {
   Deadline next_deadline() const {
     Deadline next = next_look_;
     if (acceptor_) next = std::min(next, acceptor_->next_deadline());
-    for (const auto& [rank, neighbour] : neighbours_) next = std::min(next, neighbour.next_deadline());
+    for (const auto& [rank, peer] : peers_) next = std::min(next, peer.next_deadline());
     return next;
   }
 
@@ -142,15 +142,15 @@ class Exchange {
     const auto source = static_cast<EventSource>(event >> 32);
     if (source == EventSource::bell) return reset_bell(bell_);
     if (source == EventSource::listener) return accept_peers();
-    const auto found = neighbours_.find(static_cast<int>(event & 0xffffffff));
-    if (found != neighbours_.end()) found->second.handle(source);
+    const auto found = peers_.find(static_cast<int>(event & 0xffffffff));
+    if (found != peers_.end()) found->second.handle(source);
   }
 
   void accept_peers() {
     const Topology& topology = parts_.topology;
     while (auto peer = acceptor_->accept_now()) {
       const bool known = peer->rank >= 0 && peer->rank < topology.size && peer->rank != topology.rank;
-      if (known) neighbour_of(peer->rank).accept(std::move(peer->socket));
+      if (known) peer_of(peer->rank).accept(std::move(peer->socket));
     }
   }
 
@@ -159,24 +159,24 @@ class Exchange {
     const TimePoint now = Clock::now();
     next_look_ = Deadline::max();
     if (!config.timeouts.stall_check || config.timeouts.stall_warning <= Duration::zero()) return;
-    std::string told;
+    std::string text;
     int stalled = 0;
     const auto look = [&](Transfer& transfer, bool is_send) {
       const TimePoint late = transfer.since + config.timeouts.stall_warning;
-      if (transfer.told_of) return;
+      if (transfer.stall_logged) return;
       if (now < late) {
         next_look_ = std::min(next_look_, late);
         return;
       }
-      transfer.told_of = true;
-      if (++stalled <= kMaxNamed) told += (told.empty() ? "" : ", ") + waiting_text(transfer, is_send, now);
+      transfer.stall_logged = true;
+      if (++stalled <= kMaxNamed) text += (text.empty() ? "" : ", ") + waiting_text(transfer, is_send, now);
     };
     matcher_.for_each_receive([&](Transfer& receive) { look(receive, false); });
-    for (auto& [rank, neighbour] : neighbours_) {
-      neighbour.for_each_waiting([&](Transfer& message) { look(message, true); });
+    for (auto& [rank, peer] : peers_) {
+      peer.for_each_waiting([&](Transfer& message) { look(message, true); });
     }
-    if (stalled > kMaxNamed) told += ", and for " + std::to_string(stalled - kMaxNamed) + " more";
-    if (stalled > 0) parts_.log.warning("stalled: waiting " + told);
+    if (stalled > kMaxNamed) text += ", and for " + std::to_string(stalled - kMaxNamed) + " more";
+    if (stalled > 0) parts_.log.warning("stalled: waiting " + text);
   }
 
   std::string waiting_text(const Transfer& transfer, bool is_send, TimePoint now) const {
@@ -188,11 +188,11 @@ class Exchange {
   }
 
   bool any_output() const {
-    return std::ranges::any_of(neighbours_, [](const auto& entry) { return entry.second.has_output(); });
+    return std::ranges::any_of(peers_, [](const auto& entry) { return entry.second.has_output(); });
   }
 
-  Neighbour& neighbour_of(int rank) {
-    return neighbours_.try_emplace(rank, rank, parts_, epoll_.get(), matcher_, memory_).first->second;
+  ChannelPeer& peer_of(int rank) {
+    return peers_.try_emplace(rank, rank, parts_, epoll_.get(), matcher_, memory_).first->second;
   }
 
   const ChannelParts parts_;
@@ -201,7 +201,7 @@ class Exchange {
   std::optional<Acceptor> acceptor_;  // created by the first step
   PeerMemory memory_;
   Matcher matcher_;
-  std::map<int, Neighbour> neighbours_;
+  std::map<int, ChannelPeer> peers_;
   Status ended_;
   Deadline next_look_ = Deadline::max();  // when to look for stalls
 };
@@ -284,22 +284,22 @@ class SocketChannel final : public Channel {
 
   // Returns when the channel closes. An error ends all transfers, also later ones.
   void run_thread() {
-    std::optional<Exchange> exchange;
+    std::optional<ChannelLoop> loop;
     Orders orders;
     try {
-      exchange.emplace(parts_, bell_.get());
+      loop.emplace(parts_, bell_.get());
       for (;;) {
         orders = take_orders();
         for (auto& [is_send, transfer] : orders.transfers) {
-          is_send ? exchange->send(std::move(transfer)) : exchange->receive(std::move(transfer));
+          is_send ? loop->send(std::move(transfer)) : loop->receive(std::move(transfer));
         }
-        if (!orders.end.ok()) exchange->end(orders.end);
-        if (orders.close) return exchange->close();
-        exchange->turn();
+        if (!orders.end.ok()) loop->end(orders.end);
+        if (orders.close) return loop->close();
+        loop->run_once();
       }
     } catch (...) {
       const Status reason = current_exception_status();
-      if (exchange) exchange->end(reason);
+      if (loop) loop->end(reason);
       refuse(std::move(orders), reason);
     }
   }

@@ -1,5 +1,5 @@
 // The channel over sockets: callers put their transfers into a list, and a thread, "hvd-channel", performs them
-// (Exchange). The thread is started with the first message, and sleeps while no transfer is pending.
+// (ChannelLoop). The thread is started with the first message, and sleeps while no transfer is pending.
 //
 // No lock is held while messages are transferred; callers and thread share only the list.
 #pragma once

@@ -127,7 +127,7 @@ class Parser {
 
 const char* form_name(HostForm form) {
   switch (form) {
-    case HostForm::note: return "note";
+    case HostForm::inline_payload: return "inline_payload";
     case HostForm::by_last: return "by_last";
     case HostForm::one_step: return "one_step";
     case HostForm::sliced: return "sliced";

@@ -53,7 +53,7 @@ std::string rate_text(double seconds_per_byte);
 std::string table_text(std::span<const TableLine> lines);
 
 // How an allreduce inside a host uses shared memory (host_choice.h).
-enum class HostForm { note, by_last, one_step, sliced, resident, reading };
+enum class HostForm { inline_payload, by_last, one_step, sliced, resident, reading };
 
 const char* form_name(HostForm form);
 

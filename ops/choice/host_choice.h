@@ -1,5 +1,5 @@
 // Decisions about collectives inside a host. choose_host_form(): the form of an allreduce, from its size, the ranks and
-// the CPUs; host_allreduce() and the table for users both call it, so that they cannot differ. FormTrials: whether
+// the CPUs; host_allreduce() and the table for users both call it, so that they cannot differ. PathTrials: whether
 // direct access to other ranks' memory is faster, by timing the first calls of a size. CopyTrials: plain or
 // non-temporal stores. Pure: callers measure the time.
 #pragma once
@@ -18,11 +18,11 @@
 namespace hvd {
 
 // How every rank can access all others' tensors: chunk by chunk in the window only; in the arena; or in their memory,
-// where that proved faster (FormTrials).
-enum class Reach { chunks, arena, memory };
+// where that proved faster (PathTrials).
+enum class PeerAccess { window, arena, memory };
 
 // The most bytes that fit beside the number of a step of the window (ops/host/window.h).
-inline constexpr std::int64_t kHostNoteBytes = Signal::kPayloadBytes;
+inline constexpr std::int64_t kHostPayloadBytes = Signal::kPayloadBytes;
 // Up to this size, one rank is done before all others have been scheduled again.
 inline constexpr std::int64_t kByLastBytes = 32 << 10;
 // Up to these limits, one more wait for each other costs more than reducing everything on every rank.
@@ -30,9 +30,9 @@ inline constexpr std::int64_t kOneStepBytes = 16 << 10;
 inline constexpr int kOneStepRanks = 8;
 // Below this size, copies that stay in cache are as fast as a second barrier, and the ranks need not exchange how their
 // tensors can be accessed.
-inline constexpr std::int64_t kReachBytes = 128 << 10;
+inline constexpr std::int64_t kPeerAccessBytes = 128 << 10;
 
-constexpr bool reach_matters(std::int64_t bytes) { return bytes >= kReachBytes; }
+constexpr bool uses_peer_access(std::int64_t bytes) { return bytes >= kPeerAccessBytes; }
 
 // From these sizes on, a collective may be faster if the ranks access each other's memory: what only moves data saves
 // one of two copies and costs a system call. With fewer CPUs than ranks, one more step costs context switches.
@@ -47,25 +47,25 @@ struct HostShape {
   bool oversubscribed = false;                    // fewer CPUs than ranks
   bool arena = false;                             // there is an arena
   bool reading = false;                           // ranks can read and write each other's memory
-  bool streaming = false;                         // there are stores that bypass the caches
+  bool non_temporal_stores = false;               // there are stores that bypass the caches
   std::span<const SizeRange<HostForm>> wanted{};  // by the user
 };
 
 // The size from which ranks may access each other's memory in an allreduce.
 constexpr std::int64_t allreduce_reading_bytes(const HostShape& host) {
-  return host.oversubscribed ? kOversubscribedReadingBytes : kReachBytes;
+  return host.oversubscribed ? kOversubscribedReadingBytes : kPeerAccessBytes;
 }
 
 // `bytes`: of all tensors together, more than 0, with at least two ranks. Where the form that the user wants is not
-// possible, because of the reach, the choice is as without the user. Inline, since the smallest allreduce takes less
-// than 100 ns.
-inline HostForm choose_host_form(const HostShape& host, std::int64_t bytes, Reach reach = Reach::chunks) {
-  if (bytes <= kHostNoteBytes) return HostForm::note;
+// possible with this access, the choice is as without the user. Inline, since the smallest allreduce takes less than
+// 100 ns.
+inline HostForm choose_host_form(const HostShape& host, std::int64_t bytes, PeerAccess access = PeerAccess::window) {
+  if (bytes <= kHostPayloadBytes) return HostForm::inline_payload;
   if (const auto* range = find_range(host.wanted, static_cast<std::size_t>(bytes))) {
     if (range->algorithm == HostForm::one_step || range->algorithm == HostForm::sliced) return range->algorithm;
   }
-  if (reach_matters(bytes) && reach == Reach::arena) return HostForm::resident;
-  if (bytes >= allreduce_reading_bytes(host) && reach == Reach::memory) return HostForm::reading;
+  if (uses_peer_access(bytes) && access == PeerAccess::arena) return HostForm::resident;
+  if (bytes >= allreduce_reading_bytes(host) && access == PeerAccess::memory) return HostForm::reading;
   if (host.oversubscribed && bytes <= kByLastBytes) return HostForm::by_last;
   if (host.ranks == 2 || (bytes <= kOneStepBytes && host.ranks <= kOneStepRanks)) return HostForm::one_step;
   return HostForm::sliced;
@@ -77,39 +77,43 @@ std::vector<TableLine> host_form_lines(const HostShape& host);
 // hosts, which are not used here.
 std::string host_form_text(const HostShape& host, bool others_wanted);
 
-// Chooses the fastest form of a collective for messages of a size, by trying them: through shared memory in chunks;
+// How the ranks of a host move a collective's data: through the window, in chunks; directly between their memory; or
+// through the window with outputs that bypass the caches.
+enum class DataPath { window, peer_memory, window_streaming };
+
+// Chooses the fastest data path of a collective for messages of a size, by trying them: through the window in chunks;
 // that with outputs that bypass the caches; or by reading the other ranks' memory directly. Where memory is the
 // bottleneck, the last moves the fewest bytes, and streaming fewer than plain stores; where tensors stay in caches,
 // streaming takes up to three times as long.
 //
-// For each power of two, calls try the possible forms one after another, in rounds. After each round the forms that
+// For each power of two, calls try the possible paths one after another, in rounds. After each round the paths that
 // take twice as long as the fastest are dropped; the fastest after the last round is chosen. Times of the first round,
-// into cold memory, are ignored; streaming takes no part in it, so that it is mostly a single slow call. All forms
-// produce the same bits. All ranks call in the same order with the same times, so all of them choose the same form.
-class FormTrials {
+// into cold memory, are ignored; streaming takes no part in it, so that it is mostly a single slow call. All paths
+// produce the same bits. All ranks call in the same order with the same times, so all of them choose the same path.
+class PathTrials {
  public:
-  enum class Form { chunks, reading, streaming };
-  static constexpr std::size_t kForms = 3;
-  // What is possible besides chunks. Equal on all ranks.
+  static constexpr std::size_t kPaths = 3;
+  // What is possible besides the window. Equal on all ranks.
   struct Alternatives {
-    bool reading = false;
-    bool streaming = false;
+    bool peer_memory = false;
+    bool window_streaming = false;
 
-    bool any() const { return reading || streaming; }
-    bool has(Form form) const {
-      return form == Form::chunks || (form == Form::reading && reading) || (form == Form::streaming && streaming);
+    bool any() const { return peer_memory || window_streaming; }
+    bool has(DataPath path) const {
+      return path == DataPath::window || (path == DataPath::peer_memory && peer_memory) ||
+             (path == DataPath::window_streaming && window_streaming);
     }
   };
 
   struct Choice {
-    Form form = Form::chunks;
+    DataPath path = DataPath::window;
     bool is_trial = false;  // to be measured
     bool ends_round = false;
   };
 
-  // Returns the form of the next call of that many bytes.
+  // Returns the path of the next call of that many bytes.
   Choice choose(std::int64_t bytes, Alternatives alternatives) const;
-  // Records a trial, which took `seconds` from the first rank's start to the last rank's end. Returns whether the form
+  // Records a trial, which took `seconds` from the first rank's start to the last rank's end. Returns whether the path
   // for this size is now decided.
   bool took(std::int64_t bytes, const Choice& choice, double seconds);
   // The decision for display.
@@ -120,43 +124,44 @@ class FormTrials {
 
   struct Size {
     int round = 0;
-    std::size_t next = 0;  // the form whose turn it is in this round
-    std::array<bool, kForms> dropped{};
-    std::array<double, kForms> fastest{};  // seconds; 0 for what has not been measured
-    Form chosen = Form::chunks;
+    std::size_t next = 0;  // the path whose turn it is in this round
+    std::array<bool, kPaths> dropped{};
+    std::array<double, kPaths> fastest{};  // seconds; 0 for what has not been measured
+    DataPath chosen = DataPath::window;
   };
 
   static void end_round(Size& size, std::int64_t bytes);
   static std::size_t index_of(std::int64_t bytes);
-  static std::size_t next_form(const Size& size, std::size_t from, Alternatives alternatives);
+  static std::size_t next_path(const Size& size, std::size_t from, Alternatives alternatives);
 
   std::array<Size, 64> sizes_{};
 };
 
 // The alternatives that are worth trying for an allreduce of that many bytes, of all tensors together.
-FormTrials::Alternatives allreduce_alternatives(const HostShape& host, std::int64_t bytes);
+PathTrials::Alternatives allreduce_alternatives(const HostShape& host, std::int64_t bytes);
 // The same for a collective that only moves data.
-FormTrials::Alternatives move_alternatives(const HostShape& host, std::int64_t bytes);
-// The same for a collective that has no reading form.
-FormTrials::Alternatives streaming_alternative(const HostShape& host, std::int64_t bytes);
+PathTrials::Alternatives move_alternatives(const HostShape& host, std::int64_t bytes);
+// The same for a collective that has no reading path.
+PathTrials::Alternatives streaming_alternative(const HostShape& host, std::int64_t bytes);
 
 // Chooses the faster of two ways to copy into memory that other CPUs have just read.
 //
 // A plain store must first take the line away from the CPU that read it last. Where CPUs are far from each other (on
-// other dies, or as a virtual machine places them) that is most of an allreduce's time, and a streaming store, which
+// other dies, or as a virtual machine places them) that is most of an allreduce's time, and a non-temporal store, which
 // sends whole lines to memory without requesting them first, is up to fifteen times as fast. Where CPUs are near it is
 // often slower by the same factor. Virtual machines change between the two within seconds, so this is measured
-// continuously: the other way is tried on one chunk in kTrial. Each rank chooses independently; the bytes are the same.
+// continuously: the other kind is tried on one chunk in kTrial. Each rank chooses independently; the bytes are the
+// same.
 class CopyTrials {
  public:
-  enum class Way { plain, streaming };
+  enum class StoreKind { plain, non_temporal };
 
-  // Returns the way of the next chunk.
-  Way choose();
-  void took(Way way, double seconds_per_byte);
+  // Returns the stores for the next chunk.
+  StoreKind choose();
+  void took(StoreKind kind, double seconds_per_byte);
 
  private:
-  Way better() const;
+  StoreKind better() const;
 
   static constexpr unsigned kTrial = 64;
 

@@ -19,7 +19,7 @@
 
 namespace hvd::cuda {
 
-HVD_DEVICE inline Share own_share() {
+HVD_DEVICE inline GridStride grid_stride() {
 #if defined(__CUDACC__)
   return {static_cast<int>(blockIdx.y), std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x,
           std::int64_t{gridDim.x} * blockDim.x};
@@ -66,52 +66,52 @@ HVD_DEVICE Bfloat16 scaled(Bfloat16 value, const BucketTable& table) {
 // `T`: type of the tensors; `Packed`: type of the buffer.
 template <typename T, typename Packed>
 HVD_DEVICE void pack(const BucketTable& table) {
-  const Share share = own_share();
-  const BucketPiece& piece = table.pieces[share.piece];
+  const GridStride grid = grid_stride();
+  const BucketPiece& piece = table.pieces[grid.piece];
   const T* const from = static_cast<const T*>(piece.memory);
   Packed* const to = static_cast<Packed*>(table.packed) + piece.offset;
-  for (std::int64_t i = share.first; i < piece.elements; i += share.stride) {
+  for (std::int64_t i = grid.first; i < piece.elements; i += grid.stride) {
     to[i] = static_cast<Packed>(scaled(from[i], table));
   }
 }
 
 template <typename T, typename Packed>
 HVD_DEVICE void unpack(const BucketTable& table) {
-  const Share share = own_share();
-  const BucketPiece& piece = table.pieces[share.piece];
+  const GridStride grid = grid_stride();
+  const BucketPiece& piece = table.pieces[grid.piece];
   const Packed* const from = static_cast<const Packed*>(table.packed) + piece.offset;
   T* const to = static_cast<T*>(piece.memory);
-  for (std::int64_t i = share.first; i < piece.elements; i += share.stride) {
+  for (std::int64_t i = grid.first; i < piece.elements; i += grid.stride) {
     to[i] = scaled(static_cast<T>(from[i]), table);
   }
 }
 
-HVD_DEVICE void copy(std::uint8_t* to, const std::uint8_t* from, std::int64_t bytes, const Share& share) {
+HVD_DEVICE void copy(std::uint8_t* to, const std::uint8_t* from, std::int64_t bytes, const GridStride& grid) {
   std::int64_t done = 0;
   if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) % sizeof(Words) == 0) {
     const std::int64_t words = bytes / static_cast<std::int64_t>(sizeof(Words));
-    for (std::int64_t i = share.first; i < words; i += share.stride) {
+    for (std::int64_t i = grid.first; i < words; i += grid.stride) {
       reinterpret_cast<Words*>(to)[i] = reinterpret_cast<const Words*>(from)[i];
     }
     done = words * static_cast<std::int64_t>(sizeof(Words));
   }
-  for (std::int64_t i = done + share.first; i < bytes; i += share.stride) to[i] = from[i];
+  for (std::int64_t i = done + grid.first; i < bytes; i += grid.stride) to[i] = from[i];
 }
 
 }  // namespace
 
 // Elements and offsets of the table are in bytes.
 HVD_KERNEL void hvd_pack_bytes(BucketTable table) {
-  const Share share = own_share();
-  const BucketPiece& piece = table.pieces[share.piece];
+  const GridStride grid = grid_stride();
+  const BucketPiece& piece = table.pieces[grid.piece];
   copy(static_cast<std::uint8_t*>(table.packed) + piece.offset, static_cast<const std::uint8_t*>(piece.memory),
-       piece.elements, share);
+       piece.elements, grid);
 }
 HVD_KERNEL void hvd_unpack_bytes(BucketTable table) {
-  const Share share = own_share();
-  const BucketPiece& piece = table.pieces[share.piece];
+  const GridStride grid = grid_stride();
+  const BucketPiece& piece = table.pieces[grid.piece];
   copy(static_cast<std::uint8_t*>(piece.memory), static_cast<const std::uint8_t*>(table.packed) + piece.offset,
-       piece.elements, share);
+       piece.elements, grid);
 }
 
 #define HVD_KERNELS_OF(name, T, Packed)                                          \

@@ -36,18 +36,18 @@ BucketKernels::BucketKernels(std::shared_ptr<const Driver> driver) : driver_(std
   }
   driver_->check(driver_->call().modules.load(&module_, kBucketKernelImage), "cuModuleLoadData");
   try {
-    find("pack", functions_[static_cast<std::size_t>(Way::pack)]);
-    find("unpack", functions_[static_cast<std::size_t>(Way::unpack)]);
+    find("pack", functions_[static_cast<std::size_t>(Pass::pack)]);
+    find("unpack", functions_[static_cast<std::size_t>(Pass::unpack)]);
   } catch (...) {
     driver_->call().modules.unload(module_);
     throw;
   }
 }
 
-void BucketKernels::find(const std::string& way, Functions& functions) {
+void BucketKernels::find(const std::string& pass, Functions& functions) {
   const auto named = [&](const std::string& type) {
     Function function = nullptr;
-    const std::string name = "hvd_" + way + "_" + type;
+    const std::string name = "hvd_" + pass + "_" + type;
     driver_->check(driver_->call().modules.function(&function, module_, name.c_str()), "cuModuleGetFunction");
     return function;
   };
@@ -60,10 +60,10 @@ void BucketKernels::find(const std::string& way, Functions& functions) {
 
 BucketKernels::~BucketKernels() { driver_->call().modules.unload(module_); }
 
-void BucketKernels::launch(Way way, DType dtype, std::span<const BucketPiece> pieces, void* packed, double factor,
+void BucketKernels::launch(Pass pass, DType dtype, std::span<const BucketPiece> pieces, void* packed, double factor,
                            Stream stream) const {
   const bool bytes = moves_bytes(dtype, factor);
-  const Functions& functions = functions_[static_cast<std::size_t>(way)];
+  const Functions& functions = functions_[static_cast<std::size_t>(pass)];
   const Function function = bytes ? functions.bytes : functions.scaled[static_cast<std::size_t>(dtype)];
   if (function == nullptr) throw Internal(std::string("a factor of packed ") + dtype_name(dtype) + " tensors");
   const std::int64_t unit = bytes ? static_cast<std::int64_t>(size_of(dtype)) : 1;

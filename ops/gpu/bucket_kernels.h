@@ -30,27 +30,27 @@ class BucketKernels {
   // Offsets and elements of the pieces are in units of the buffer's type. A factor of 1 copies bytes unchanged.
   // Booleans have no factors.
   void pack(DType dtype, std::span<const BucketPiece> pieces, void* packed, double factor, Stream stream) const {
-    launch(Way::pack, dtype, pieces, packed, factor, stream);
+    launch(Pass::pack, dtype, pieces, packed, factor, stream);
   }
   void unpack(DType dtype, std::span<const BucketPiece> pieces, void* packed, double factor, Stream stream) const {
-    launch(Way::unpack, dtype, pieces, packed, factor, stream);
+    launch(Pass::unpack, dtype, pieces, packed, factor, stream);
   }
 
  private:
-  enum class Way { pack, unpack };
-  // The kernels of one way, by the type of the numbers.
+  enum class Pass { pack, unpack };
+  // The kernels of one pass, by the type of the numbers.
   struct Functions {
     Function bytes = nullptr;
     std::array<Function, kDTypeCount> scaled{};  // null: numbers of this type have no factors
   };
 
-  void find(const std::string& way, Functions& functions);
-  void launch(Way way, DType dtype, std::span<const BucketPiece> pieces, void* packed, double factor,
+  void find(const std::string& pass, Functions& functions);
+  void launch(Pass pass, DType dtype, std::span<const BucketPiece> pieces, void* packed, double factor,
               Stream stream) const;
 
   const std::shared_ptr<const Driver> driver_;
   Module module_ = nullptr;
-  std::array<Functions, 2> functions_;  // by Way
+  std::array<Functions, 2> functions_;  // by Pass
 };
 
 }  // namespace hvd::cuda

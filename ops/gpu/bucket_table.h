@@ -24,7 +24,7 @@ struct BucketTable {
 static_assert(sizeof(BucketTable) <= 4096);
 
 // The part of a table that a thread processes: every `stride`th element of a piece, from `first` on.
-struct Share {
+struct GridStride {
   int piece;
   std::int64_t first, stride;
 };

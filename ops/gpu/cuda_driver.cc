@@ -137,7 +137,7 @@ class RecordedEvent final : public DeviceEvent {
   bool happened() const override {
     if (captured_) return true;
     const ContextScope context(*driver_, device_);
-    const BesideCapture relaxed(*driver_);
+    const CaptureModeGuard relaxed(*driver_);
     const Result result = driver_->call().events.query(event_);
     if (result == kNotReady) return false;
     driver_->check(result, "cuEventQuery");
@@ -219,7 +219,7 @@ std::shared_ptr<void> CudaDevices::allocate(int device, std::size_t bytes) {
   Address address = 0;
   {
     const ContextScope context(*own, device);
-    const BesideCapture relaxed(*own);
+    const CaptureModeGuard relaxed(*own);
     own->check(own->call().memory.allocate(&address, bytes), "cuMemAlloc");
   }
   return {std::bit_cast<void*>(address), [own, device, address](void*) {

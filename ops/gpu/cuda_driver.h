@@ -163,12 +163,12 @@ class ContextScope {
 
 // Switches the calling thread to relaxed capture mode: it may allocate memory and query events while another thread
 // captures a stream. In the default mode such calls invalidate the capture.
-class BesideCapture {
+class CaptureModeGuard {
  public:
-  explicit BesideCapture(const Driver& driver) : driver_(driver) { exchange(); }
-  ~BesideCapture() { exchange(); }
-  BesideCapture(const BesideCapture&) = delete;
-  BesideCapture& operator=(const BesideCapture&) = delete;
+  explicit CaptureModeGuard(const Driver& driver) : driver_(driver) { exchange(); }
+  ~CaptureModeGuard() { exchange(); }
+  CaptureModeGuard(const CaptureModeGuard&) = delete;
+  CaptureModeGuard& operator=(const CaptureModeGuard&) = delete;
 
  private:
   void exchange() { driver_.call().streams.exchange_capture_mode(&mode_); }

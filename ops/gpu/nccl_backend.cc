@@ -14,46 +14,47 @@
 
 namespace hvd::nccl {
 
-static_assert(std::is_trivially_copyable_v<Introduction>);
+static_assert(std::is_trivially_copyable_v<NcclRankInfo>);
 
-void Introduction::say(const std::string& what) {
+void NcclRankInfo::set_text(const std::string& what) {
   const std::size_t length = std::min(what.size(), sizeof text - 1);
   std::memcpy(text, what.data(), length);
   text[length] = '\0';
 }
 
 // Received texts need not be zero-terminated.
-std::string Introduction::said() const { return {text, strnlen(text, sizeof text)}; }
+std::string NcclRankInfo::text_string() const { return {text, strnlen(text, sizeof text)}; }
 
-std::vector<Introduction> introduce(Backend& host, const CollectiveCall& about, const Introduction& own) {
+std::vector<NcclRankInfo> exchange_rank_info(Backend& cpu_backend, const CollectiveCall& about,
+                                             const NcclRankInfo& own) {
   const auto ranks = static_cast<std::size_t>(about.set->size());
-  std::vector<Introduction> all(ranks);
+  std::vector<NcclRankInfo> all(ranks);
   CollectiveCall call;
   call.collective = Collective::allgather;
   call.dtype = DType::uint8;
   call.set = about.set;
   call.sequence = about.sequence;
-  call.waiter = about.waiter;
+  call.driving_thread = about.driving_thread;
   call.pieces = {{.input = &own, .output = all.data(), .elements = sizeof own}};
   call.counts = {std::vector<std::int64_t>(ranks, sizeof own)};
-  host.run(call);
+  cpu_backend.run(call);
   return all;
 }
 
-Status verdict_on(const std::vector<Introduction>& ranks, const std::function<std::string(int)>& describe_rank) {
+Status check_compatible(const std::vector<NcclRankInfo>& ranks, const std::function<std::string(int)>& describe_rank) {
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     if (ranks[rank].version != 0) continue;
     return {StatusCode::unsupported,
             "GPU tensors need the CUDA driver and NCCL on every rank, but on " + describe_rank(static_cast<int>(rank)) +
-                " " + ranks[rank].said() +
+                " " + ranks[rank].text_string() +
                 ". Install NCCL (nvidia-nccl-cu12), or name it with HVD_NCCL_LIB; or set HVD_GPU_THROUGH_HOST=1, and "
                 "they go through the host's memory, which is slow"};
   }
   for (std::size_t rank = 1; rank < ranks.size(); ++rank) {
     if (ranks[rank].version == ranks[0].version) continue;
     return {StatusCode::mismatch, "all ranks need the same version of NCCL, but " + describe_rank(0) + " has " +
-                                      ranks[0].said() + " and " + describe_rank(static_cast<int>(rank)) + " has " +
-                                      ranks[rank].said() + ": HVD_NCCL_LIB names one"};
+                                      ranks[0].text_string() + " and " + describe_rank(static_cast<int>(rank)) +
+                                      " has " + ranks[rank].text_string() + ": HVD_NCCL_LIB names one"};
   }
   return {};
 }
@@ -154,23 +155,23 @@ class NcclBackend final : public Backend {
 
   void run(const CollectiveCall& call) override {
     enqueued_.reset();
-    if (call.entry == Entry::asking) {
+    if (call.entry == EntryMode::asking) {
       CollectiveCall ask;
       ask.collective = Collective::barrier;
       ask.set = call.set;
       ask.sequence = call.sequence;
       ask.entry = call.entry;
       ask.call_id = call.call_id;
-      ask.waiter = call.waiter;
-      parts_.host.run(ask);
+      ask.driving_thread = call.driving_thread;
+      parts_.cpu_backend.run(ask);
     }
-    if (!verdict_) meet(call);
-    const Status objection = verdict_->ok() ? nccl::objection_to(call, kernels_ != nullptr) : *verdict_;
+    if (!availability_) create_communicator(call);
+    const Status objection = availability_->ok() ? nccl::objection_to(call, kernels_ != nullptr) : *availability_;
     if (!objection.ok()) return run_through_host(call, objection);
     enqueue(call);
   }
 
-  bool can_be_asked(const ProcessSet& set) const override { return parts_.host.can_be_asked(set); }
+  bool can_be_asked(const ProcessSet& set) const override { return parts_.cpu_backend.can_be_asked(set); }
   std::shared_ptr<DeviceCompletion> enqueued() const override { return enqueued_; }
   Deadline watch(TimePoint now) override {
     if (running_.empty()) return Deadline::max();
@@ -193,9 +194,9 @@ class NcclBackend final : public Backend {
     if (!communicator_) return;
     try {
       const cuda::ContextScope context(*driver_, device_);
-      communicator_->break_off();
+      communicator_->abort();
     } catch (...) {
-      communicator_->break_off();
+      communicator_->abort();
     }
   }
 
@@ -215,10 +216,10 @@ class NcclBackend final : public Backend {
   };
 
   // Atomic: either all ranks create the communicator, or the job ends.
-  void meet(const CollectiveCall& call) {
-    const auto ranks = nccl::introduce(parts_.host, call, introduce_this_rank(call));
-    verdict_ = nccl::verdict_on(ranks, [this](int rank) { return parts_.topology.describe(rank); });
-    if (!verdict_->ok()) return;
+  void create_communicator(const CollectiveCall& call) {
+    const auto ranks = nccl::exchange_rank_info(parts_.cpu_backend, call, prepare_rank_info(call));
+    availability_ = nccl::check_compatible(ranks, [this](int rank) { return parts_.topology.describe(rank); });
+    if (!availability_->ok()) return;
     const cuda::ContextScope context(*driver_, device_);
     const bool all_have_kernels =
         std::all_of(ranks.begin(), ranks.end(), [](const auto& one) { return one.kernels == 1; });
@@ -231,8 +232,8 @@ class NcclBackend final : public Backend {
   }
 
   // A joined rank that never had a GPU tensor takes part with the device that is most likely assigned to it.
-  nccl::Introduction introduce_this_rank(const CollectiveCall& call) {
-    nccl::Introduction own;
+  nccl::NcclRankInfo prepare_rank_info(const CollectiveCall& call) {
+    nccl::NcclRankInfo own;
     try {
       driver_ = parts_.devices->driver();
       if (driver_->devices() == 0) throw Unsupported("there is no GPU");
@@ -242,10 +243,10 @@ class NcclBackend final : public Backend {
       load_kernels();
       own.version = library_->version();
       own.kernels = kernels_ ? 1 : 0;
-      own.say(library_->describe());
+      own.set_text(library_->describe());
     } catch (const Error& error) {
       own.version = 0;
-      own.say(error.what());
+      own.set_text(error.what());
     }
     return own;
   }
@@ -285,35 +286,35 @@ class NcclBackend final : public Backend {
                     .completion = nullptr,
                     .retained = {}};
     for (const auto& input : running.inputs) input->hold_up(stream_);
-    running.retained = put(call, scratch_, registered_, stream_);
+    running.retained = enqueue_group(call, scratch_, registered_, stream_);
     running.completion = std::make_shared<DeviceCompletion>(parts_.devices->record(device_, stream_));
     enqueued_ = running.completion;
     running_.push_back(std::move(running));
   }
 
-  nccl::RetainedMemory put(const CollectiveCall& call, nccl::DeviceScratch& scratch, nccl::DeviceScratch& registered,
-                           cuda::Stream stream) {
-    const nccl::Place place{.communicator = *communicator_,
-                            .driver = *driver_,
-                            .devices = *parts_.devices,
-                            .scratch = scratch,
-                            .registered = registered,
-                            .kernels = kernels_.get(),
-                            .stream = stream,
-                            .device = device_,
-                            .rank = parts_.topology.rank};
-    return nccl::put(call, place, deadline_after(parts_.config.timeouts.collective));
+  nccl::RetainedMemory enqueue_group(const CollectiveCall& call, nccl::DeviceScratch& scratch,
+                                     nccl::DeviceScratch& registered, cuda::Stream stream) {
+    const nccl::EnqueueContext context{.communicator = *communicator_,
+                                       .driver = *driver_,
+                                       .devices = *parts_.devices,
+                                       .scratch = scratch,
+                                       .registered = registered,
+                                       .kernels = kernels_.get(),
+                                       .stream = stream,
+                                       .device = device_,
+                                       .rank = parts_.topology.rank};
+    return nccl::enqueue(call, context, deadline_after(parts_.config.timeouts.collective));
   }
 
   // A stream that waits for a captured event joins the capture until the program ends it, so captured calls use a
   // second stream. Each has its own scratch memory, because its graph may run concurrently with other work. The
   // watchdog does not see graph launches.
   void capture(const CollectiveCall& call) {
-    const cuda::BesideCapture relaxed(*driver_);
+    const cuda::CaptureModeGuard relaxed(*driver_);
     if (capture_stream_ == nullptr) capture_stream_ = make_stream();
     for (const auto& input : inputs_of(call)) input->hold_up(capture_stream_);
     Captured& captured = captured_.emplace_back();
-    captured.retained = put(call, captured.scratch, captured.scratch, capture_stream_);
+    captured.retained = enqueue_group(call, captured.scratch, captured.scratch, capture_stream_);
     enqueued_ = std::make_shared<DeviceCompletion>(parts_.devices->record(device_, capture_stream_));
   }
 
@@ -332,9 +333,9 @@ class NcclBackend final : public Backend {
           "engine waits for the copies. The reason: " +
           why.message());
     }
-    CollectiveCall settled = call;
-    settled.entry = Entry::settled;  // the other ranks have already asked
-    parts_.through_host(settled, parts_.topology.rank);
+    CollectiveCall agreed = call;
+    agreed.entry = EntryMode::negotiated;  // the other ranks have already asked
+    parts_.through_host(agreed, parts_.topology.rank);
   }
 
   void forget_over() {
@@ -346,7 +347,7 @@ class NcclBackend final : public Backend {
   }
 
   NcclParts parts_;
-  std::optional<Status> verdict_;  // empty: no introductions were exchanged yet
+  std::optional<Status> availability_;  // of NCCL, on all ranks; empty: not known yet
   std::shared_ptr<const nccl::Library> library_;
   std::shared_ptr<cuda::Driver> driver_;
   std::unique_ptr<nccl::NcclCommunicator> communicator_;

@@ -10,9 +10,9 @@
 // the engine. All ranks must capture it, and launch their graphs in the same order.
 //
 // NCCL is loaded at the first call, which all ranks reach at the same point of their common order. They then exchange
-// introductions, through a CPU backend, and create a communicator: one per process set, each rank with
-// the device of its first tensor. The same backend performs the exchange before a call of a locked schedule, because
-// NCCL has no way to decline.
+// what they have of it, through a CPU backend, and create a communicator: one per process set, each rank with the
+// device of its first tensor. The same backend performs the exchange before a call of a locked schedule, because NCCL
+// has no way to decline.
 //
 // A call that NCCL cannot perform is an error, or goes through host memory if that was requested. Owned by the
 // executor; used on the thread that drives the engine.
@@ -41,22 +41,23 @@ namespace hvd::nccl {
 // The information that ranks exchange before they create a communicator: their version of NCCL, or why they have none.
 // All must have the same version; otherwise NCCL would fail late, and report it on some ranks only. The transmitted
 // form: texts are zero-terminated, and truncated to fit.
-struct Introduction {
+struct NcclRankInfo {
   std::int32_t version = 0;  // 0: there is none
   UniqueId id{};             // rank 0's, for the communicator
   std::int32_t kernels = 0;  // 1: the rank can pack and scale
   char text[504]{};          // the library's description, or what is missing
 
-  void say(const std::string& what);
-  std::string said() const;
+  void set_text(const std::string& what);
+  std::string text_string() const;
 };
 
-// Exchanges introductions through `host`, a CPU backend, as part of `about`: the ranks of its set call together.
+// Exchanges the ranks' information through `cpu_backend`, as part of `about`: the ranks of its set call together.
 // Returns them by rank. Throws the backend's errors.
-std::vector<Introduction> introduce(Backend& host, const CollectiveCall& about, const Introduction& own);
+std::vector<NcclRankInfo> exchange_rank_info(Backend& cpu_backend, const CollectiveCall& about,
+                                             const NcclRankInfo& own);
 
 // Returns ok if a communicator can be created; otherwise Unsupported or Mismatch, the same on every rank. Pure.
-Status verdict_on(const std::vector<Introduction>& ranks, const std::function<std::string(int)>& describe_rank);
+Status check_compatible(const std::vector<NcclRankInfo>& ranks, const std::function<std::string(int)>& describe_rank);
 
 // Detects whether the device has been busy with one operation for too long. Pure: time is an argument.
 //
@@ -87,13 +88,13 @@ class Watchdog {
 
 namespace hvd {
 
-struct NcclParts {  // references outlive the backend, except `host`, which the destructor does not use
+struct NcclParts {  // references outlive the backend, except `cpu_backend`, which the destructor does not use
   const Topology& topology;
   const Config& config;
   AbortFlag& abort;
   const Log& log;
   std::shared_ptr<cuda::CudaDevices> devices;
-  Backend& host;                         // for CPU tensors; serves the same ranks
+  Backend& cpu_backend;                  // serves the same ranks
   cuda::ThroughHostMemory through_host;  // for calls that NCCL cannot perform; null: such calls are errors
 };
 

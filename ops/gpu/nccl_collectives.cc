@@ -65,25 +65,25 @@ class Group {
   bool open_ = true;
 };
 
-class Writer {
+class GroupEnqueuer {
  public:
-  Writer(const CollectiveCall& call, const Place& place, Deadline deadline)
+  GroupEnqueuer(const CollectiveCall& call, const EnqueueContext& context, Deadline deadline)
       : call_(call),
-        place_(place),
+        context_(context),
         deadline_(deadline),
-        nccl_(place.communicator.call()),
-        handle_(place.communicator.handle()),
+        nccl_(context.communicator.call()),
+        handle_(context.communicator.handle()),
         element_bytes_(size_of(call.dtype)) {}
 
-  RetainedMemory put() {
-    place_.scratch.restart();
-    place_.registered.restart();
+  RetainedMemory enqueue() {
+    context_.scratch.restart();
+    context_.registered.restart();
     std::vector<Piece> pieces = whole_pieces();
     if (reduces(call_)) make_op();
     pack(pieces);
     {
-      Group group(place_.communicator);
-      for (std::size_t i = 0; i < pieces.size(); ++i) put(group, pieces[i], i);
+      Group group(context_.communicator);
+      for (std::size_t i = 0; i < pieces.size(); ++i) enqueue(group, pieces[i], i);
       if (call_.collective == Collective::allreduce) allreduce(group, packed_, packed_, packing_.elements);
       group.end(deadline_);
     }
@@ -92,7 +92,7 @@ class Writer {
   }
 
  private:
-  std::size_t at() const { return static_cast<std::size_t>(place_.rank); }
+  std::size_t at() const { return static_cast<std::size_t>(context_.rank); }
 
   // The call's pieces; missing tensors of a joined rank are replaced by device memory.
   std::vector<Piece> whole_pieces() {
@@ -111,63 +111,63 @@ class Writer {
 
   void* take(std::int64_t elements) {
     if (elements == 0) return nullptr;
-    return place_.scratch.take(place_.devices, place_.device, bytes_of(elements, call_.dtype));
+    return context_.scratch.take(context_.devices, context_.device, bytes_of(elements, call_.dtype));
   }
 
   void fill(void* target, std::int64_t elements) {
     const auto host = std::make_shared<std::vector<std::byte>>(bytes_of(elements, call_.dtype));
     fill_identity(call_.dtype, call_.op, host->data(), static_cast<std::size_t>(elements));
-    place_.driver.check(place_.driver.call().memory.copy_in(reinterpret_cast<cuda::Address>(target), host->data(),
-                                                            host->size(), place_.stream),
-                        "cuMemcpyHtoDAsync");
+    context_.driver.check(context_.driver.call().memory.copy_in(reinterpret_cast<cuda::Address>(target), host->data(),
+                                                                host->size(), context_.stream),
+                          "cuMemcpyHtoDAsync");
     retained_.push_back(host);
   }
 
   void make_op() {
-    plan_ = plan_reduction(call_, place_.kernels != nullptr);
+    plan_ = plan_reduction(call_, context_.kernels != nullptr);
     type_ = plan_.type;
     op_ = plan_.op;
     if (plan_.by_kernels) element_bytes_ = cuda::packed_size_of(call_.dtype);
     if (!plan_.scale) return;
-    op_ = place_.communicator.scaled_sum(plan_.type, scalar(*plan_.scale, plan_.type), deadline_);
+    op_ = context_.communicator.scaled_sum(plan_.type, scalar(*plan_.scale, plan_.type), deadline_);
   }
 
   // Packs tensors into the buffer, in stream order. In `pieces` the buffer then replaces them, in place; for an
   // allreduce the pieces become empty, because the whole buffer is reduced at once.
   void pack(std::vector<Piece>& pieces) {
     if (!reduces(call_)) return;
-    packing_ = plan_packing(call_, plan_, place_.kernels != nullptr);
-    if (packing_.places.empty()) return;
+    packing_ = plan_packing(call_, plan_, context_.kernels != nullptr);
+    if (packing_.pieces.empty()) return;
     const std::size_t size = cuda::packed_size_of(call_.dtype);
-    DeviceScratch& memory = call_.collective == Collective::allreduce ? place_.registered : place_.scratch;
+    DeviceScratch& memory = call_.collective == Collective::allreduce ? context_.registered : context_.scratch;
     packed_ = static_cast<std::byte*>(
-        memory.take(place_.devices, place_.device, static_cast<std::size_t>(packing_.elements) * size));
+        memory.take(context_.devices, context_.device, static_cast<std::size_t>(packing_.elements) * size));
     std::vector<cuda::BucketPiece> inputs;
-    for (const Packing::Place& place : packing_.places) {
-      Piece& piece = pieces[place.piece];
-      inputs.push_back({const_cast<void*>(piece.input), piece.elements, place.offset});
-      const std::int64_t own = offset_of_local(place.piece);
-      outputs_.push_back({piece.output, call_.received(place.piece, at()), place.offset + own});
-      std::byte* const packed = packed_ + static_cast<std::size_t>(place.offset) * size;
+    for (const PackedPiece& packed_piece : packing_.pieces) {
+      Piece& piece = pieces[packed_piece.piece];
+      inputs.push_back({const_cast<void*>(piece.input), piece.elements, packed_piece.offset});
+      const std::int64_t own = offset_of_local(packed_piece.piece);
+      outputs_.push_back({piece.output, call_.received(packed_piece.piece, at()), packed_piece.offset + own});
+      std::byte* const packed = packed_ + static_cast<std::size_t>(packed_piece.offset) * size;
       piece.input = packed;
       piece.output = packed + static_cast<std::size_t>(own) * size;
       if (call_.collective == Collective::allreduce) piece.elements = 0;
     }
-    place_.kernels->pack(call_.dtype, inputs, packed_, plan_.before, place_.stream);
+    context_.kernels->pack(call_.dtype, inputs, packed_, plan_.before, context_.stream);
   }
 
   void unpack() const {
-    if (!outputs_.empty()) place_.kernels->unpack(call_.dtype, outputs_, packed_, plan_.after, place_.stream);
+    if (!outputs_.empty()) context_.kernels->unpack(call_.dtype, outputs_, packed_, plan_.after, context_.stream);
   }
 
   // The offset of this rank's part of a result in its tensor, in elements.
   std::int64_t offset_of_local(std::size_t piece) const {
     if (call_.collective != Collective::reducescatter) return 0;
     const auto& counts = call_.counts[piece];
-    return std::accumulate(counts.begin(), counts.begin() + place_.rank, std::int64_t{0});
+    return std::accumulate(counts.begin(), counts.begin() + context_.rank, std::int64_t{0});
   }
 
-  void put(const Group& group, const Piece& piece, std::size_t i) {
+  void enqueue(const Group& group, const Piece& piece, std::size_t i) {
     const auto* const input = static_cast<const std::byte*>(piece.input);
     auto* const output = static_cast<std::byte*>(piece.output);
     switch (call_.collective) {
@@ -185,13 +185,13 @@ class Writer {
   void allreduce(const Group& group, const std::byte* input, std::byte* output, std::int64_t elements) {
     if (elements == 0) return;
     group.add(nccl_.collective.allreduce(input, output, static_cast<std::size_t>(elements), type_, op_, handle_,
-                                         place_.stream),
+                                         context_.stream),
               "ncclAllReduce");
   }
 
   void broadcast(const Group& group, const std::byte* input, std::byte* output, std::int64_t elements, int root) {
     if (elements == 0) return;
-    group.add(nccl_.collective.broadcast(input, output, bytes(elements), Type::uint8, root, handle_, place_.stream),
+    group.add(nccl_.collective.broadcast(input, output, bytes(elements), Type::uint8, root, handle_, context_.stream),
               "ncclBroadcast");
   }
 
@@ -200,7 +200,7 @@ class Writer {
     if (all_equal(counts)) {
       if (counts.front() == 0) return;
       return group.add(
-          nccl_.collective.allgather(input, output, bytes(counts.front()), Type::uint8, handle_, place_.stream),
+          nccl_.collective.allgather(input, output, bytes(counts.front()), Type::uint8, handle_, context_.stream),
           "ncclAllGather");
     }
     for (std::size_t rank = 0; rank < counts.size(); ++rank) {
@@ -214,13 +214,13 @@ class Writer {
     if (all_equal(counts)) {
       if (counts.front() == 0) return;
       return group.add(nccl_.collective.reducescatter(input, output, static_cast<std::size_t>(counts.front()), type_,
-                                                      op_, handle_, place_.stream),
+                                                      op_, handle_, context_.stream),
                        "ncclReduceScatter");
     }
     for (std::size_t rank = 0; rank < counts.size(); ++rank) {
       if (counts[rank] > 0) {
         group.add(nccl_.collective.reduce(input, output, static_cast<std::size_t>(counts[rank]), type_, op_,
-                                          static_cast<int>(rank), handle_, place_.stream),
+                                          static_cast<int>(rank), handle_, context_.stream),
                   "ncclReduce");
       }
       input += bytes(counts[rank]);
@@ -232,12 +232,12 @@ class Writer {
       const std::int64_t sent = call_.counts[at()][peer], received = call_.counts[peer][at()];
       if (sent > 0) {
         group.add(
-            nccl_.collective.send(input, bytes(sent), Type::uint8, static_cast<int>(peer), handle_, place_.stream),
+            nccl_.collective.send(input, bytes(sent), Type::uint8, static_cast<int>(peer), handle_, context_.stream),
             "ncclSend");
       }
       if (received > 0) {
         group.add(nccl_.collective.receive(output, bytes(received), Type::uint8, static_cast<int>(peer), handle_,
-                                           place_.stream),
+                                           context_.stream),
                   "ncclRecv");
       }
       input += bytes(sent);
@@ -248,7 +248,7 @@ class Writer {
   std::size_t bytes(std::int64_t elements) const { return static_cast<std::size_t>(elements) * element_bytes_; }
 
   const CollectiveCall& call_;
-  const Place& place_;
+  const EnqueueContext& context_;
   const Deadline deadline_;
   const Table& nccl_;
   const Handle handle_;
@@ -273,8 +273,8 @@ Status objection_to(const CollectiveCall& call, bool kernels) {
   }
 }
 
-RetainedMemory put(const CollectiveCall& call, const Place& place, Deadline deadline) {
-  return Writer(call, place, deadline).put();
+RetainedMemory enqueue(const CollectiveCall& call, const EnqueueContext& context, Deadline deadline) {
+  return GroupEnqueuer(call, context, deadline).enqueue();
 }
 
 }  // namespace hvd::nccl

@@ -65,7 +65,7 @@ class DeviceScratch {
   std::size_t size_ = 0, used_ = 0;            // of the last one
 };
 
-struct Place {
+struct EnqueueContext {
   NcclCommunicator& communicator;
   cuda::Driver& driver;
   DeviceRuntime& devices;
@@ -84,6 +84,6 @@ using RetainedMemory = std::vector<std::shared_ptr<const void>>;
 Status objection_to(const CollectiveCall& call, bool kernels);
 
 // Returns when the call is in the stream. Throws the errors of NcclCommunicator, and Timeout at the deadline.
-RetainedMemory put(const CollectiveCall& call, const Place& place, Deadline deadline);
+RetainedMemory enqueue(const CollectiveCall& call, const EnqueueContext& context, Deadline deadline);
 
 }  // namespace hvd::nccl

@@ -59,14 +59,14 @@ std::string version_text(int version) {
 }
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<const Library> library, const UniqueId& id, int rank, int size,
-                                   const AbortFlag& abort, Deadline deadline)
-    : library_(std::move(library)), abort_(abort) {
+                                   const AbortFlag& abort_flag, Deadline deadline)
+    : library_(std::move(library)), abort_(abort_flag) {
   Config config;
   const Result result = call().communicator.init(&handle_, size, id, rank, &config);
   try {
     complete(result, "ncclCommInitRankConfig", deadline);
   } catch (...) {
-    break_off();
+    abort();
     throw;
   }
 }
@@ -136,7 +136,7 @@ void NcclCommunicator::check() const {
   library_->check(state, "a collective on the GPU", handle_);
 }
 
-void NcclCommunicator::break_off() noexcept {
+void NcclCommunicator::abort() noexcept {
   if (Handle const handle = std::exchange(handle_, nullptr)) call().communicator.abort(handle);
 }
 

@@ -145,8 +145,8 @@ class NcclCommunicator {
   // All ranks must construct it together, with rank 0's id; returns when all have. Throws Timeout, the AbortFlag's
   // reason, or the errors of Library::check.
   NcclCommunicator(std::shared_ptr<const Library> library, const UniqueId& id, int rank, int size,
-                   const AbortFlag& abort, Deadline deadline);
-  ~NcclCommunicator() { break_off(); }
+                   const AbortFlag& abort_flag, Deadline deadline);
+  ~NcclCommunicator() { abort(); }
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
@@ -170,10 +170,10 @@ class NcclCommunicator {
   void check() const;
 
   // Lets pending operations complete, and waits for the other ranks, which also leave. Returns false if that is
-  // impossible or takes longer; then call break_off(). The communicator is not used afterwards.
+  // impossible or takes longer; then call abort(). The communicator is not used afterwards.
   bool close(Deadline deadline) noexcept;
   // Aborts pending operations at once, on this rank. The communicator is not used afterwards.
-  void break_off() noexcept;
+  void abort() noexcept;
 
  private:
   const std::shared_ptr<const Library> library_;

@@ -122,10 +122,10 @@ Packing plan_packing(const CollectiveCall& call, const ReductionPlan& plan, bool
     const std::int64_t elements = call.pieces[i].elements;
     const bool small = elements * static_cast<std::int64_t>(size_of(call.dtype)) < kSmallBytes;
     if (elements == 0 || !(small || plan.by_kernels)) continue;
-    packing.places.push_back({i, packing.elements});
+    packing.pieces.push_back({i, packing.elements});
     packing.elements += (elements + kPackedAlignment - 1) / kPackedAlignment * kPackedAlignment;
   }
-  if (packing.places.size() == 1 && !plan.by_kernels) return {};
+  if (packing.pieces.size() == 1 && !plan.by_kernels) return {};
   return packing;
 }
 

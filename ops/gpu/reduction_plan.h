@@ -42,20 +42,22 @@ inline constexpr std::int64_t kSmallBytes = 256 << 10;
 // Alignment of tensors in a packed buffer, in elements: a multiple of 16 bytes for each type.
 inline constexpr std::int64_t kPackedAlignment = 128;
 
+// One tensor in a packed buffer.
+struct PackedPiece {
+  std::size_t piece;    // of the call
+  std::int64_t offset;  // in elements
+
+  bool operator==(const PackedPiece&) const = default;
+};
+
 // The tensors of a call that go through one packed buffer.
 //
 // NCCL starts all tensors of a group together, but has a cost for each: many small ones cost more than one of the same
 // size, and packing costs a copy at the speed of the device's memory, twice. Therefore small ones are packed, and large
 // ones are passed separately; all are packed if only a kernel can scale or widen them.
 struct Packing {
-  struct Place {
-    std::size_t piece;
-    std::int64_t offset;  // in elements
-
-    bool operator==(const Place&) const = default;
-  };
-  std::vector<Place> places;  // empty: nothing is packed
-  std::int64_t elements = 0;  // of the buffer
+  std::vector<PackedPiece> pieces;  // empty: nothing is packed
+  std::int64_t elements = 0;        // of the buffer
 
   bool operator==(const Packing&) const = default;
 };

@@ -37,17 +37,17 @@ void broadcast_from(HostContext& context, int root, std::span<const Piece> piece
   const std::size_t size = size_of(dtype);
   const bool is_root = context.rank() == root;
   const std::int64_t bytes = elements_of(pieces) * static_cast<std::int64_t>(size);
-  const FormTrials::Alternatives alternatives = move_alternatives(context.shape(), bytes);
-  in_fastest_form(context, "broadcast", context.trials.broadcast, bytes, alternatives, [&](FormTrials::Form form) {
+  const PathTrials::Alternatives alternatives = move_alternatives(context.shape(), bytes);
+  on_fastest_path(context, "broadcast", context.trials.broadcast, bytes, alternatives, [&](DataPath path) {
     std::vector<Move> moves;
     for (std::size_t p = 0; !is_root && p < pieces.size(); ++p) {
       moves.push_back({root, p, 0, pieces[p].output, pieces[p].elements});
     }
     const auto inputs = is_root ? pieces : std::span<const Piece>();
-    if (form == FormTrials::Form::reading && move_by_reading(context, inputs, moves, size)) return;
+    if (path == DataPath::peer_memory && move_by_reading(context, inputs, moves, size)) return;
     broadcast_in_chunks(context, pieces, dtype, root);
   });
-  if (is_root) keep_own(pieces, size);
+  if (is_root) copy_local_part(pieces, size);
 }
 
 }  // namespace
@@ -65,13 +65,13 @@ void broadcast_from_leader(HostContext& context, std::span<const Piece> pieces, 
 
 void host_barrier(HostContext& context) {
   context.window.waits().begin("barrier");
-  rendezvous(context);
+  barrier_step(context);
 }
 
-std::vector<std::byte> exchange_host_words(HostContext& context, std::byte own) {
+std::vector<std::byte> exchange_host_votes(HostContext& context, std::byte own) {
   if (context.ranks() == 1) return {own};
   context.window.waits().begin("asking for a collective");
-  return exchange_notes(context, own);
+  return exchange_payloads(context, own);
 }
 
 }  // namespace hvd

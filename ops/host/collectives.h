@@ -49,8 +49,8 @@ void host_reducescatter(HostContext& context, std::span<const Piece> pieces, con
                         const Reduction& reduction);
 void host_alltoall(HostContext& context, const Piece& piece, const HostCounts& counts, DType dtype);
 void host_barrier(HostContext& context);
-// Returns the words of all ranks, by rank.
-std::vector<std::byte> exchange_host_words(HostContext& context, std::byte own);
+// Returns the votes of all ranks, by rank.
+std::vector<std::byte> exchange_host_votes(HostContext& context, std::byte own);
 
 // First half of an allreduce over several hosts: reduces all pieces, as accumulators without postscale, to the pieces'
 // outputs at the leader (local rank 0). The other ranks have no outputs.
@@ -58,17 +58,18 @@ void reduce_to_leader(HostContext& context, std::span<const Piece> pieces, const
 // Second half: a broadcast from the leader.
 void broadcast_from_leader(HostContext& context, std::span<const Piece> pieces, DType dtype);
 
-// The forms of an allreduce, defined in small_allreduce.cc (note, by_last), chunked_allreduce.cc (one_step, sliced),
+// The forms of an allreduce, defined in small_allreduce.cc (payload, by_last), chunked_allreduce.cc (one_step, sliced),
 // resident_allreduce.cc and reading_allreduce.cc; host_allreduce() chooses among them (ops/choice/host_choice.h). All
 // produce the same bits. `total`: the elements of all pieces, more than 0, with at least two ranks.
 
-// For up to Window::kNoteBytes. Also in two halves, of which the first waits for no rank if the window can open a step.
-void note_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
-                    std::int64_t total);
-void begin_note_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
-                          std::int64_t total);
-void finish_note_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
-                           std::int64_t total);
+// For up to Window::kPayloadBytes. Also in two halves, of which the first waits for no rank if the window can open a
+// step.
+void inline_payload_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
+                              std::int64_t total);
+void begin_inline_payload_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
+                                    std::int64_t total);
+void finish_inline_payload_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
+                                     std::int64_t total);
 // For up to one chunk, if ranks outnumber CPUs.
 void by_last_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
                        std::int64_t total);
@@ -78,7 +79,7 @@ void one_step_allreduce(HostContext& context, Publication publication, std::span
                         const Reduction& reduction, std::int64_t total);
 void sliced_allreduce(HostContext& context, Publication publication, std::span<const Piece> outputs,
                       const Reduction& reduction, DType result_type, std::int64_t total);
-// After a step in which all ranks have published places (Place): in the arena, or addresses.
+// After a step in which all ranks have published locations (TensorLocation): in the arena, or addresses.
 void resident_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
                         std::int64_t total);
 void reading_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,

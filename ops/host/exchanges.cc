@@ -3,7 +3,7 @@
 // allgather: every rank publishes its part chunk by chunk, and copies the parts of the others. reducescatter, alltoall:
 // a slot holds a block for each rank, so that all of them have data to reduce or to copy in every step. Each rank
 // starts with a different source. Where that is faster, allgather and alltoall read the others' inputs directly
-// (Place); in a large allgather the ranks write into the others' outputs.
+// (TensorLocation); in a large allgather the ranks write into the others' outputs.
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -39,7 +39,7 @@ std::int64_t count_in_step(std::int64_t total, std::int64_t step, std::int64_t e
 
 // Copies the inputs that are in the same memory as their outputs, since outputs are written before all of the inputs
 // are read. Returns the copies, and redirects `pieces` to them.
-std::unique_ptr<std::byte[]> set_aside(std::vector<Piece>& pieces, std::size_t size) {
+std::unique_ptr<std::byte[]> copy_in_place_inputs(std::vector<Piece>& pieces, std::size_t size) {
   const auto in_place = [](const Piece& piece) { return piece.input != nullptr && piece.input == piece.output; };
   std::size_t bytes = 0;
   for (const Piece& piece : pieces) {
@@ -90,7 +90,7 @@ struct Positions {
 void write_parts(HostContext& context, std::span<const Piece> outputs, std::span<const Piece> part, std::size_t size) {
   constexpr std::size_t kBlockBytes = 128 << 10;
   const auto ranks = static_cast<std::size_t>(context.ranks()), self = static_cast<std::size_t>(context.rank());
-  const std::vector<Place> places = published_places(context, outputs.size());
+  const std::vector<TensorLocation> locations = published_locations(context, outputs.size());
   const std::int64_t block = elements_in(kBlockBytes, size);
   for (std::size_t p = 0; p < part.size(); ++p) {
     const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(part[p].output) -
@@ -102,7 +102,7 @@ void write_parts(HostContext& context, std::span<const Piece> outputs, std::span
       copy_elements(advance(part[p].output, first, size), input, count, size);
       for (std::size_t distance = 1; distance < ranks; ++distance) {
         const std::size_t peer = (self + distance) % ranks;
-        write_to_peer(context, static_cast<int>(peer), places[p * ranks + peer].output + at, input,
+        write_to_peer(context, static_cast<int>(peer), locations[p * ranks + peer].output + at, input,
                       static_cast<std::size_t>(count) * size);
       }
     }
@@ -140,16 +140,16 @@ void allgather_in_chunks(HostContext& context, const Parts& parts, DType dtype) 
 bool allgather_by_writing(HostContext& context, std::span<const Piece> outputs, std::span<const Piece> part,
                           std::size_t size) {
   bool accessible = true;
-  std::vector<Place> places;
+  std::vector<TensorLocation> locations;
   for (std::size_t p = 0; p < outputs.size(); ++p) {
     accessible = accessible && outputs[p].output != nullptr && (part[p].input != nullptr || part[p].elements == 0);
-    places.push_back({.input = 0, .output = reinterpret_cast<std::uint64_t>(outputs[p].output)});
+    locations.push_back({.input = 0, .output = reinterpret_cast<std::uint64_t>(outputs[p].output)});
   }
   bool done = false;
   while_others_write(context, [&] {
-    if (!exchange_addresses(context, places, accessible)) return;
+    if (!exchange_addresses(context, locations, accessible)) return;
     write_parts(context, outputs, part, size);
-    rendezvous(context);
+    barrier_step(context);
     done = true;
   });
   return done;
@@ -218,7 +218,7 @@ void host_allgather(HostContext& context, std::span<const Piece> pieces, const H
   const std::size_t size = size_of(dtype);
   std::vector<Piece> own(pieces.begin(), pieces.end());
   // The first rank's part begins the output: an in-place input is already at its place.
-  const auto copies = context.rank() == 0 ? nullptr : set_aside(own, size);
+  const auto copies = context.rank() == 0 ? nullptr : copy_in_place_inputs(own, size);
 
   const auto self = static_cast<std::size_t>(context.rank());
   // Only this rank's part has inputs.
@@ -229,7 +229,7 @@ void host_allgather(HostContext& context, std::span<const Piece> pieces, const H
                      .elements = count};
       });
   const std::vector<Piece>& kept = parts[self];
-  if (context.ranks() == 1) return keep_own(kept, size);
+  if (context.ranks() == 1) return copy_local_part(kept, size);
 
   std::int64_t bytes = 0;
   std::vector<Move> moves;
@@ -242,12 +242,12 @@ void host_allgather(HostContext& context, std::span<const Piece> pieces, const H
     }
   }
   context.window.waits().begin("allgather");
-  const FormTrials::Alternatives alternatives = move_alternatives(context.shape(), bytes);
-  in_fastest_form(context, "allgather", context.trials.allgather, bytes, alternatives, [&](FormTrials::Form form) {
-    if (form == FormTrials::Form::reading && bytes >= kWritingBytes) {
+  const PathTrials::Alternatives alternatives = move_alternatives(context.shape(), bytes);
+  on_fastest_path(context, "allgather", context.trials.allgather, bytes, alternatives, [&](DataPath path) {
+    if (path == DataPath::peer_memory && bytes >= kWritingBytes) {
       if (allgather_by_writing(context, own, kept, size)) return;
-    } else if (form == FormTrials::Form::reading && move_by_reading(context, kept, moves, size)) {
-      return keep_own(kept, size);
+    } else if (path == DataPath::peer_memory && move_by_reading(context, kept, moves, size)) {
+      return copy_local_part(kept, size);
     }
     allgather_in_chunks(context, parts, dtype);
   });
@@ -259,7 +259,7 @@ void host_reducescatter(HostContext& context, std::span<const Piece> pieces, con
   check_counts(counts, pieces.size(), context.ranks(), "reducescatter");
   const std::size_t size = size_of(reduction.dtype);
   std::vector<Piece> own(pieces.begin(), pieces.end());
-  const auto copies = set_aside(own, size);
+  const auto copies = copy_in_place_inputs(own, size);
 
   // Only this rank's part needs outputs.
   const Parts parts =
@@ -272,9 +272,9 @@ void host_reducescatter(HostContext& context, std::span<const Piece> pieces, con
   std::int64_t bytes = 0;  // of one rank's inputs
   for (const auto& part : parts) bytes += elements_of(part) * static_cast<std::int64_t>(size);
   context.window.waits().begin("reducescatter");
-  in_fastest_form(context, "reducescatter", context.trials.reducescatter, bytes,
+  on_fastest_path(context, "reducescatter", context.trials.reducescatter, bytes,
                   streaming_alternative(context.shape(), bytes),
-                  [&](FormTrials::Form) { reducescatter_in_chunks(context, parts, joined, reduction); });
+                  [&](DataPath) { reducescatter_in_chunks(context, parts, joined, reduction); });
 }
 
 void host_alltoall(HostContext& context, const Piece& piece, const HostCounts& counts, DType dtype) {
@@ -282,7 +282,7 @@ void host_alltoall(HostContext& context, const Piece& piece, const HostCounts& c
   check_counts(counts, count, context.ranks(), "alltoall");
   const std::size_t size = size_of(dtype), self = static_cast<std::size_t>(context.rank());
   std::vector<Piece> own{piece};
-  const auto copies = set_aside(own, size);
+  const auto copies = copy_in_place_inputs(own, size);
 
   std::vector<const void*> to(count);  // data for each rank
   std::vector<void*> from(count);      // destinations of the data from each rank
@@ -307,9 +307,9 @@ void host_alltoall(HostContext& context, const Piece& piece, const HostCounts& c
   own[0].elements = sent;
 
   context.window.waits().begin("alltoall");
-  const FormTrials::Alternatives alternatives = move_alternatives(context.shape(), bytes);
-  in_fastest_form(context, "alltoall", context.trials.alltoall, bytes, alternatives, [&](FormTrials::Form form) {
-    if (form == FormTrials::Form::reading && move_by_reading(context, own, moves, size)) return;
+  const PathTrials::Alternatives alternatives = move_alternatives(context.shape(), bytes);
+  on_fastest_path(context, "alltoall", context.trials.alltoall, bytes, alternatives, [&](DataPath path) {
+    if (path == DataPath::peer_memory && move_by_reading(context, own, moves, size)) return;
     alltoall_in_chunks(context, to, from, counts, size);
   });
 }

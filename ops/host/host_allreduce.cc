@@ -1,9 +1,9 @@
 // Allreduce inside a host: chooses among its forms (ops/choice/host_choice.h), and runs one.
 //
-// For sizes at which reach_matters(), the first step of the collective tells which forms are possible. In it every rank
-// publishes its first chunk, the places of its tensors in the arena, or, while reading from each other is tried or has
-// proved faster, the addresses of its tensors. If all ranks have published places in the arena, or all of them
-// addresses, the tensors are accessed directly. If all have published chunks, the collective continues with these.
+// For sizes at which uses_peer_access(), the first step of the collective tells which forms are possible. In it every
+// rank publishes its first chunk, the locations of its tensors in the arena, or, while reading from each other is tried
+// or has proved faster, the addresses of its tensors. If all ranks have published locations in the arena, or all of
+// them addresses, the tensors are accessed directly. If all have published chunks, the collective continues with these.
 // Otherwise all ranks start again with chunks. If the user has named a form (HVD_ALGORITHM), it is used, and only the
 // way to store outputs is tried.
 #include "ops/host/collectives.h"
@@ -34,31 +34,31 @@ void allreduce_in_chunks(HostContext& context, const Publication& publication, s
   }
 }
 
-// Runs after the first step. If this rank has published its first chunk, `publication` has advanced; if the places of
-// its tensors, it has not.
+// Runs after the first step. If this rank has published its first chunk, `publication` has advanced; if the locations
+// of its tensors, it has not.
 void allreduce_as_published(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
                             std::int64_t total, Publication publication) {
   const Publication from_start{PieceCursor(pieces), total, publication.chunk};
   context.window.await_all();
   const int resident = count_ranks(context, Published::residence);
   const int readable = count_ranks(context, Published::addresses);
-  const Reach reach = resident == context.ranks()   ? Reach::arena
-                      : readable == context.ranks() ? Reach::memory
-                                                    : Reach::chunks;
+  const PeerAccess access = resident == context.ranks()   ? PeerAccess::arena
+                            : readable == context.ranks() ? PeerAccess::memory
+                                                          : PeerAccess::window;
   const std::int64_t bytes = total * static_cast<std::int64_t>(size_of(reduction.dtype));
-  const HostForm chosen = choose_host_form(context.shape(), bytes, reach);
+  const HostForm chosen = choose_host_form(context.shape(), bytes, access);
   if (chosen == HostForm::resident) return resident_allreduce(context, pieces, reduction, total);
   if (chosen == HostForm::reading) return reading_allreduce(context, pieces, reduction, total);
   if (resident + readable > 0) publication = from_start;
   allreduce_in_chunks(context, publication, pieces, reduction, total);
 }
 
-void allreduce_by_reach(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
-                        std::int64_t total, FormTrials::Form form) {
+void allreduce_by_access(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
+                         std::int64_t total, DataPath path) {
   const std::size_t size = size_of(reduction.dtype);
   Publication publication{PieceCursor(pieces), total, elements_in(context.window.chunk_bytes(), size)};
-  const bool has_places = publish_places(context, pieces, size, form);
-  if (!has_places) publish_next(context, publication, reduction);
+  const bool has_locations = publish_locations(context, pieces, size, path);
+  if (!has_locations) publish_next(context, publication, reduction);
   while_others_write(context, [&] { allreduce_as_published(context, pieces, reduction, total, publication); });
 }
 
@@ -76,17 +76,17 @@ void host_allreduce(HostContext& context, std::span<const Piece> pieces, const R
   context.window.waits().begin("allreduce");
   const std::int64_t chunk = elements_in(context.window.chunk_bytes(), size_of(reduction.dtype));
   const HostForm form = choose_host_form(context.shape(), bytes);
-  if (form == HostForm::note) return note_allreduce(context, pieces, reduction, total);
+  if (form == HostForm::inline_payload) return inline_payload_allreduce(context, pieces, reduction, total);
   if (form == HostForm::by_last && total <= chunk) return by_last_allreduce(context, pieces, reduction, total);
   const auto* const wanted = find_range<HostForm>(context.wanted, static_cast<std::size_t>(bytes));
-  FormTrials::Alternatives alternatives = allreduce_alternatives(context.shape(), bytes);
-  if (wanted != nullptr && wanted->algorithm == HostForm::reading && alternatives.reading) {
-    return allreduce_by_reach(context, pieces, reduction, total, FormTrials::Form::reading);
+  PathTrials::Alternatives alternatives = allreduce_alternatives(context.shape(), bytes);
+  if (wanted != nullptr && wanted->algorithm == HostForm::reading && alternatives.peer_memory) {
+    return allreduce_by_access(context, pieces, reduction, total, DataPath::peer_memory);
   }
-  if (wanted != nullptr) alternatives.reading = false;
-  const bool in_chunks = !reach_matters(bytes) || (wanted != nullptr && wanted->algorithm == form);
-  in_fastest_form(context, "allreduce", context.trials.allreduce, bytes, alternatives, [&](FormTrials::Form trial) {
-    if (!in_chunks) return allreduce_by_reach(context, pieces, reduction, total, trial);
+  if (wanted != nullptr) alternatives.peer_memory = false;
+  const bool in_chunks = !uses_peer_access(bytes) || (wanted != nullptr && wanted->algorithm == form);
+  on_fastest_path(context, "allreduce", context.trials.allreduce, bytes, alternatives, [&](DataPath path) {
+    if (!in_chunks) return allreduce_by_access(context, pieces, reduction, total, path);
     allreduce_in_chunks(context, {PieceCursor(pieces), total, chunk}, pieces, reduction, total);
   });
 }

@@ -66,29 +66,29 @@ class HostBackend final : public Backend {
   }
 
   void run(const CollectiveCall& call) override {
-    context_->window.enter(call.entry, call.call_id, call.waiter);
+    context_->window.enter(call.entry, call.call_id, call.driving_thread);
     const bool takes_steps = call.collective == Collective::barrier || moves_anything(call);
-    if (call.entry == Entry::asking && !takes_steps) host_barrier(*context_);
+    if (call.entry == EntryMode::asking && !takes_steps) host_barrier(*context_);
     move(call);
   }
 
-  bool begin(const CollectiveCall& call) override {
+  bool post(const CollectiveCall& call) override {
     if (context_->ranks() == 1) return true;
     Window& window = context_->window;
     const std::int64_t elements = call.total_elements();
-    const bool is_note = call.collective == Collective::allreduce && !is_adasum(call) && elements > 0 &&
-                         elements * static_cast<std::int64_t>(size_of(call.dtype)) <= kHostNoteBytes;
-    if (!is_note || !window.can_open_step()) return false;
-    window.enter(call.entry, call.call_id, call.waiter);
+    const bool fits_payload = call.collective == Collective::allreduce && !is_adasum(call) && elements > 0 &&
+                              elements * static_cast<std::int64_t>(size_of(call.dtype)) <= kHostPayloadBytes;
+    if (!fits_payload || !window.can_open_step()) return false;
+    window.enter(call.entry, call.call_id, call.driving_thread);
     window.waits().begin("allreduce");
-    begin_note_allreduce(*context_, call.pieces, reduction_of(call), elements);
+    begin_inline_payload_allreduce(*context_, call.pieces, reduction_of(call), elements);
     return true;
   }
 
-  void finish(const CollectiveCall& call) override {
+  void wait_posted(const CollectiveCall& call) override {
     if (context_->ranks() == 1) return run(call);
-    context_->window.waits().set_waiter(call.waiter);
-    finish_note_allreduce(*context_, call.pieces, reduction_of(call), call.total_elements());
+    context_->window.waits().set_driving_thread(call.driving_thread);
+    finish_inline_payload_allreduce(*context_, call.pieces, reduction_of(call), call.total_elements());
   }
 
   bool can_be_asked(const ProcessSet& set) const override { return is_host(set); }

@@ -9,9 +9,9 @@
 namespace hvd {
 
 #if defined(__x86_64__)
-const bool kCanStream = true;
+const bool kHasNonTemporalStores = true;
 
-void stream(std::byte* destination, const std::byte* source, std::size_t bytes) {
+void copy_non_temporal(std::byte* destination, const std::byte* source, std::size_t bytes) {
   constexpr std::size_t kLine = 64;
   const std::size_t head = std::min(bytes, (kLine - reinterpret_cast<std::uintptr_t>(destination) % kLine) % kLine);
   std::memcpy(destination, source, head);
@@ -25,34 +25,34 @@ void stream(std::byte* destination, const std::byte* source, std::size_t bytes) 
   std::memcpy(destination + at, source + at, bytes - at);
 }
 
-void finish_streaming() { _mm_sfence(); }
+void fence_non_temporal() { _mm_sfence(); }
 #else
-const bool kCanStream = false;
-void stream(std::byte* destination, const std::byte* source, std::size_t bytes) {
+const bool kHasNonTemporalStores = false;
+void copy_non_temporal(std::byte* destination, const std::byte* source, std::size_t bytes) {
   std::memcpy(destination, source, bytes);
 }
-void finish_streaming() {}
+void fence_non_temporal() {}
 #endif
 
 void PublishingCopy::open(std::size_t bytes) {
-  way_ = CopyTrials::Way::plain;
-  bytes_ = kCanStream && bytes >= kMeasuredBytes ? bytes : 0;
+  store_kind_ = CopyTrials::StoreKind::plain;
+  bytes_ = kHasNonTemporalStores && bytes >= kMeasuredBytes ? bytes : 0;
   if (bytes_ == 0) return;
-  way_ = trials_.choose();
+  store_kind_ = trials_.choose();
   started_ = Clock::now();
 }
 
 void PublishingCopy::copy(std::byte* destination, const std::byte* source, std::size_t bytes) {
-  if (way_ == CopyTrials::Way::streaming && bytes >= kStreamedBytes) {
-    stream(destination, source, bytes);
+  if (store_kind_ == CopyTrials::StoreKind::non_temporal && bytes >= kNonTemporalBytes) {
+    copy_non_temporal(destination, source, bytes);
   } else {
     std::memcpy(destination, source, bytes);
   }
 }
 
 void PublishingCopy::close() {
-  if (way_ == CopyTrials::Way::streaming) finish_streaming();
-  if (bytes_ > 0) trials_.took(way_, seconds(Clock::now() - started_) / static_cast<double>(bytes_));
+  if (store_kind_ == CopyTrials::StoreKind::non_temporal) fence_non_temporal();
+  if (bytes_ > 0) trials_.took(store_kind_, seconds(Clock::now() - started_) / static_cast<double>(bytes_));
 }
 
 HostContext::HostContext(std::span<std::byte> region, TensorArena* shared_arena, int rank, int ranks,
@@ -63,19 +63,19 @@ HostContext::HostContext(std::span<std::byte> region, TensorArena* shared_arena,
       describe(describe_rank),
       sources(static_cast<std::size_t>(ranks)) {
   if (ranks == 1) return;
-  const std::byte readable{peers.meet(exchange_notes(*this, peers.introduction()))};
-  const std::vector<std::byte> answers = exchange_notes(*this, readable);
+  const std::byte readable{peers.probe_access(exchange_payloads(*this, peers.local_probe()))};
+  const std::vector<std::byte> answers = exchange_payloads(*this, readable);
   reads = std::count(answers.begin(), answers.end(), std::byte{true}) == ranks;
 }
 
 namespace {
 
 // Shorter pieces are mostly unaligned ends.
-constexpr std::size_t kStreamedPieceBytes = 1 << 10;
+constexpr std::size_t kNonTemporalPieceBytes = 1 << 10;
 
 void reduce_to_output(HostContext& context, std::byte* output, std::int64_t count, const Reduction& reduction) {
   const DType dtype = reduction.dtype;
-  if (!context.streams_outputs) {
+  if (!context.non_temporal_outputs) {
     fold(context, reduction, dtype, output, static_cast<std::size_t>(count));
     return;
   }
@@ -92,46 +92,46 @@ void reduce_to_output(HostContext& context, std::byte* output, std::int64_t coun
   context.sources = begins;
 }
 
-void publish(HostContext& context, Published kind, std::span<const Place> places) {
+void publish(HostContext& context, Published kind, std::span<const TensorLocation> locations) {
   std::byte* slot = context.window.open_step();
-  copy_elements(slot, places.data(), static_cast<std::int64_t>(places.size()), sizeof(Place));
-  *context.window.local_note() = static_cast<std::byte>(kind);
+  copy_elements(slot, locations.data(), static_cast<std::int64_t>(locations.size()), sizeof(TensorLocation));
+  *context.window.local_payload() = static_cast<std::byte>(kind);
   context.window.publish();
 }
 
 bool find_residence(const HostContext& context, std::span<const Piece> pieces, std::size_t element_size,
-                    std::span<Place> places) {
+                    std::span<TensorLocation> locations) {
   const TensorArena* const arena = context.arena;
   if (arena == nullptr) return false;
   for (std::size_t p = 0; p < pieces.size(); ++p) {
     const std::size_t bytes = static_cast<std::size_t>(pieces[p].elements) * element_size;
     const auto input = arena->offset_of(pieces[p].input, bytes), output = arena->offset_of(pieces[p].output, bytes);
     if (bytes > 0 && (!input || !output)) return false;
-    places[p] = {.input = input.value_or(0), .output = output.value_or(0)};
+    locations[p] = {.input = input.value_or(0), .output = output.value_or(0)};
   }
   return true;
 }
 
-bool are_accessible(HostContext& context, std::span<const Place> places) {
+bool are_accessible(HostContext& context, std::span<const TensorLocation> locations) {
   std::vector<std::uint64_t> addresses;
-  for (const Place& place : places) addresses.insert(addresses.end(), {place.input, place.output});
+  for (const TensorLocation& location : locations) addresses.insert(addresses.end(), {location.input, location.output});
   return context.peers.is_accessible(addresses);
 }
 
 // A joined rank has no tensors.
-bool find_addresses(HostContext& context, std::span<const Piece> pieces, std::span<Place> places) {
+bool find_addresses(HostContext& context, std::span<const Piece> pieces, std::span<TensorLocation> locations) {
   for (std::size_t p = 0; p < pieces.size(); ++p) {
     if (pieces[p].elements > 0 && (pieces[p].input == nullptr || pieces[p].output == nullptr)) return false;
-    places[p] = {.input = reinterpret_cast<std::uint64_t>(pieces[p].input),
-                 .output = reinterpret_cast<std::uint64_t>(pieces[p].output)};
+    locations[p] = {.input = reinterpret_cast<std::uint64_t>(pieces[p].input),
+                    .output = reinterpret_cast<std::uint64_t>(pieces[p].output)};
   }
-  return are_accessible(context, places);
+  return are_accessible(context, locations);
 }
 
-Place published_place(const HostContext& context, int rank, std::size_t piece) {
-  Place place{};
-  std::memcpy(&place, context.window.slot(rank) + piece * sizeof place, sizeof place);
-  return place;
+TensorLocation published_location(const HostContext& context, int rank, std::size_t piece) {
+  TensorLocation location{};
+  std::memcpy(&location, context.window.slot(rank) + piece * sizeof location, sizeof location);
+  return location;
 }
 
 }  // namespace
@@ -142,13 +142,13 @@ SliceBounds slice_bounds(std::int64_t count, int slice, int slices, std::size_t 
   return {std::min(count, lines * slice / slices * line), std::min(count, lines * (slice + 1) / slices * line)};
 }
 
-OutputScope::OutputScope(HostContext& context, FormTrials::Form form) : context_(context) {
-  context.streams_outputs = form == FormTrials::Form::streaming;
+NonTemporalScope::NonTemporalScope(HostContext& context, DataPath path) : context_(context) {
+  context.non_temporal_outputs = path == DataPath::window_streaming;
 }
 
-OutputScope::~OutputScope() {
-  if (context_.streams_outputs) finish_streaming();
-  context_.streams_outputs = false;
+NonTemporalScope::~NonTemporalScope() {
+  if (context_.non_temporal_outputs) fence_non_temporal();
+  context_.non_temporal_outputs = false;
 }
 
 void pack(HostContext& context, PieceCursor& cursor, std::int64_t count, const Reduction& reduction,
@@ -188,8 +188,8 @@ void unpack(const HostContext& context, PieceCursor& cursor, std::int64_t count,
 }
 
 void write_output(const HostContext& context, std::byte* output, const std::byte* source, std::size_t bytes) {
-  if (context.streams_outputs && bytes >= kStreamedPieceBytes) {
-    stream(output, source, bytes);
+  if (context.non_temporal_outputs && bytes >= kNonTemporalPieceBytes) {
+    copy_non_temporal(output, source, bytes);
   } else {
     std::memcpy(output, source, bytes);
   }
@@ -200,7 +200,7 @@ void copy_elements(void* output, const void* input, std::int64_t elements, std::
   std::memcpy(output, input, static_cast<std::size_t>(elements) * element_size);
 }
 
-void keep_own(std::span<const Piece> pieces, std::size_t element_size) {
+void copy_local_part(std::span<const Piece> pieces, std::size_t element_size) {
   for (const Piece& piece : pieces) copy_elements(piece.output, piece.input, piece.elements, element_size);
 }
 
@@ -208,7 +208,7 @@ void publish_next(HostContext& context, Publication& publication, const Reductio
   const std::int64_t count = std::min(publication.chunk, publication.left);
   if (count == 0) return;
   pack(context, publication.cursor, count, reduction, context.window.open_step());
-  *context.window.local_note() = static_cast<std::byte>(Published::chunk);
+  *context.window.local_payload() = static_cast<std::byte>(Published::chunk);
   context.window.publish();
   publication.left -= count;
 }
@@ -219,9 +219,9 @@ void find_published(HostContext& context, std::size_t offset) {
   }
 }
 
-void find_notes(HostContext& context) {
+void find_payloads(HostContext& context) {
   for (int rank = 0; rank < context.ranks(); ++rank) {
-    context.sources[static_cast<std::size_t>(rank)] = context.window.note(rank);
+    context.sources[static_cast<std::size_t>(rank)] = context.window.payload(rank);
   }
 }
 
@@ -241,42 +241,42 @@ void reduce_from_sources(HostContext& context, PieceCursor& cursor, std::int64_t
   }
 }
 
-bool publish_places(HostContext& context, std::span<const Piece> pieces, std::size_t element_size,
-                    FormTrials::Form form) {
-  if (pieces.size() * sizeof(Place) > context.window.chunk_bytes()) return false;
-  std::vector<Place> places(pieces.size());
+bool publish_locations(HostContext& context, std::span<const Piece> pieces, std::size_t element_size, DataPath path) {
+  if (pieces.size() * sizeof(TensorLocation) > context.window.chunk_bytes()) return false;
+  std::vector<TensorLocation> locations(pieces.size());
   auto kind = Published::residence;
-  if (!find_residence(context, pieces, element_size, places)) {
-    if (form != FormTrials::Form::reading || !find_addresses(context, pieces, places)) return false;
+  if (!find_residence(context, pieces, element_size, locations)) {
+    if (path != DataPath::peer_memory || !find_addresses(context, pieces, locations)) return false;
     kind = Published::addresses;
   }
-  publish(context, kind, places);
+  publish(context, kind, locations);
   return true;
 }
 
 int count_ranks(const HostContext& context, Published kind) {
   int count = 0;
   for (int rank = 0; rank < context.ranks(); ++rank) {
-    count += *context.window.note(rank) == static_cast<std::byte>(kind) ? 1 : 0;
+    count += *context.window.payload(rank) == static_cast<std::byte>(kind) ? 1 : 0;
   }
   return count;
 }
 
-std::vector<Place> published_places(const HostContext& context, std::size_t pieces) {
+std::vector<TensorLocation> published_locations(const HostContext& context, std::size_t pieces) {
   const auto count = static_cast<std::size_t>(context.ranks());
-  std::vector<Place> places(pieces * count);
+  std::vector<TensorLocation> locations(pieces * count);
   for (std::size_t p = 0; p < pieces; ++p) {
     for (std::size_t rank = 0; rank < count; ++rank) {
-      places[p * count + rank] = published_place(context, static_cast<int>(rank), p);
+      locations[p * count + rank] = published_location(context, static_cast<int>(rank), p);
     }
   }
-  return places;
+  return locations;
 }
 
-bool exchange_addresses(HostContext& context, std::span<const Place> places, bool accessible) {
-  accessible = accessible && places.size_bytes() <= context.window.chunk_bytes() && are_accessible(context, places);
-  if (!accessible) places = {};
-  publish(context, accessible ? Published::addresses : Published::chunk, places);
+bool exchange_addresses(HostContext& context, std::span<const TensorLocation> locations, bool accessible) {
+  accessible =
+      accessible && locations.size_bytes() <= context.window.chunk_bytes() && are_accessible(context, locations);
+  if (!accessible) locations = {};
+  publish(context, accessible ? Published::addresses : Published::chunk, locations);
   context.window.await_all();
   return count_ranks(context, Published::addresses) == context.ranks();
 }
@@ -284,20 +284,20 @@ bool exchange_addresses(HostContext& context, std::span<const Place> places, boo
 bool move_by_reading(HostContext& context, std::span<const Piece> inputs, std::span<const Move> moves,
                      std::size_t element_size) {
   bool accessible = true;
-  std::vector<Place> places;
+  std::vector<TensorLocation> locations;
   for (const Piece& piece : inputs) {
     accessible = accessible && (piece.input != nullptr || piece.elements == 0);
-    places.push_back({.input = reinterpret_cast<std::uint64_t>(piece.input), .output = 0});
+    locations.push_back({.input = reinterpret_cast<std::uint64_t>(piece.input), .output = 0});
   }
-  if (!exchange_addresses(context, places, accessible)) return false;
+  if (!exchange_addresses(context, locations, accessible)) return false;
 
   for (const Move& move : moves) {
     if (move.output == nullptr || move.elements == 0) continue;
-    const std::uint64_t input = published_place(context, move.source, move.piece).input;
+    const std::uint64_t input = published_location(context, move.source, move.piece).input;
     context.peers.read(move.source, input + static_cast<std::uint64_t>(move.first) * element_size, move.output,
                        static_cast<std::size_t>(move.elements) * element_size, context.describe);
   }
-  rendezvous(context);
+  barrier_step(context);
   return true;
 }
 
@@ -324,7 +324,7 @@ void withdraw_tensors(HostContext& context) {
   }
 }
 
-void rendezvous(HostContext& context) {
+void barrier_step(HostContext& context) {
   context.window.open_step();
   context.window.publish();
   context.window.await_all();
@@ -334,7 +334,7 @@ double time_of_all_ranks(HostContext& context, TimePoint started) {
   struct Times {
     TimePoint started, ended;
   };
-  const std::vector<Times> times = exchange_notes(context, Times{.started = started, .ended = Clock::now()});
+  const std::vector<Times> times = exchange_payloads(context, Times{.started = started, .ended = Clock::now()});
   Times all = times.front();
   for (const Times& rank : times) {
     all.started = std::min(all.started, rank.started);

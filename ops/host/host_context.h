@@ -26,18 +26,18 @@ namespace hvd {
 
 // Copies that bypass the caches, for memory that this CPU will not read soon.
 //
-// A plain store first fetches the line that it overwrites. A streaming store sends whole lines to memory without
+// A plain store first fetches the line that it overwrites. A non-temporal store sends whole lines to memory without
 // requesting them: half the traffic for data that does not fit into the caches, and no line is taken away from the CPU
 // that read it last. For data that fits it is several times slower.
 
-// False if the instruction set has no such stores; stream() is a plain copy then.
-extern const bool kCanStream;
+// False if the instruction set has no such stores; copy_non_temporal() is a plain copy then.
+extern const bool kHasNonTemporalStores;
 
-// Any alignment. Call finish_streaming() before publishing the bytes: a release store does not order such stores.
-void stream(std::byte* destination, const std::byte* source, std::size_t bytes);
-void finish_streaming();
+// Any alignment. Call fence_non_temporal() before publishing the bytes: a release store does not order such stores.
+void copy_non_temporal(std::byte* destination, const std::byte* source, std::size_t bytes);
+void fence_non_temporal();
 
-// Copies into memory that other CPUs have just read, by plain or by streaming stores (CopyTrials).
+// Copies into memory that other CPUs have just read, by plain or by non-temporal stores (CopyTrials).
 class PublishingCopy {
  public:
   // Starts a chunk of that many bytes; followed by one or more calls of copy(), and close() before it is published.
@@ -53,11 +53,11 @@ class PublishingCopy {
   }
 
  private:
-  static constexpr std::size_t kMeasuredBytes = 16 << 10;  // smaller chunks use plain stores
-  static constexpr std::size_t kStreamedBytes = 1 << 10;   // and so do smaller parts of a chunk
+  static constexpr std::size_t kMeasuredBytes = 16 << 10;    // smaller chunks use plain stores
+  static constexpr std::size_t kNonTemporalBytes = 1 << 10;  // and so do smaller parts of a chunk
 
   CopyTrials trials_;
-  CopyTrials::Way way_ = CopyTrials::Way::plain;
+  CopyTrials::StoreKind store_kind_ = CopyTrials::StoreKind::plain;
   std::size_t bytes_ = 0;  // of the chunk, if it is measured
   TimePoint started_;
 };
@@ -82,7 +82,7 @@ struct HostContext {
             .oversubscribed = window.oversubscribed(),
             .arena = arena != nullptr,
             .reading = reads,
-            .streaming = kCanStream,
+            .non_temporal_stores = kHasNonTemporalStores,
             .wanted = wanted};
   }
 
@@ -96,12 +96,12 @@ struct HostContext {
   // Logs the decision of a trial; empty on all ranks but one. Set before the first collective.
   std::function<void(const std::string&)> report;
   struct Trials {
-    FormTrials allreduce, allgather, broadcast, alltoall, reducescatter;
+    PathTrials allreduce, allgather, broadcast, alltoall, reducescatter;
   };
   Trials trials;
   PublishingCopy publishing;                      // into this rank's slots
   PublishingCopy publishing_results;              // from scratch
-  bool streams_outputs = false;                   // inside an OutputScope
+  bool non_temporal_outputs = false;              // inside a NonTemporalScope
   std::vector<const void*> sources;               // the inputs of the next reduction, by rank
   std::vector<std::byte> read_blocks;             // of all ranks, for reading_allreduce()
   std::vector<const std::byte*> resident_inputs;  // of all ranks: by piece, within a piece by rank
@@ -184,13 +184,13 @@ void for_pieces(std::span<const Piece> pieces, const SliceBounds& slice, const V
   }
 }
 
-// In its scope, outputs bypass the caches if the form is streaming.
-class OutputScope {
+// In its scope, outputs bypass the caches if the path is window_streaming.
+class NonTemporalScope {
  public:
-  OutputScope(HostContext& context, FormTrials::Form form);
-  ~OutputScope();
-  OutputScope(const OutputScope&) = delete;
-  OutputScope& operator=(const OutputScope&) = delete;
+  NonTemporalScope(HostContext& context, DataPath path);
+  ~NonTemporalScope();
+  NonTemporalScope(const NonTemporalScope&) = delete;
+  NonTemporalScope& operator=(const NonTemporalScope&) = delete;
 
  private:
   HostContext& context_;
@@ -206,7 +206,7 @@ void write_output(const HostContext& context, std::byte* output, const std::byte
 // Copies elements unless one of the pointers is null.
 void copy_elements(void* output, const void* input, std::int64_t elements, std::size_t element_size);
 // Copies inputs to their places in this rank's outputs.
-void keep_own(std::span<const Piece> pieces, std::size_t element_size);
+void copy_local_part(std::span<const Piece> pieces, std::size_t element_size);
 
 // The elements of a collective that are still to be published, chunk by chunk.
 struct Publication {
@@ -219,8 +219,8 @@ void publish_next(HostContext& context, Publication& publication, const Reductio
 
 // Sets the context's sources to the ranks' published slots of the current step, from this offset on.
 void find_published(HostContext& context, std::size_t offset);
-// Sets the context's sources to the ranks' notes of the current step.
-void find_notes(HostContext& context);
+// Sets the context's sources to the ranks' payloads of the current step.
+void find_payloads(HostContext& context);
 
 // Reduces the sources, one per rank and of the tensors' type, into `out`, in rank order.
 inline void fold(const HostContext& context, const Reduction& reduction, DType out_type, void* out,
@@ -230,31 +230,30 @@ inline void fold(const HostContext& context, const Reduction& reduction, DType o
 // Reduces the next `count` elements from the sources directly into the outputs, and advances the sources.
 void reduce_from_sources(HostContext& context, PieceCursor& cursor, std::int64_t count, const Reduction& reduction);
 
-// ---- Access to the other ranks' tensors without a copy in the window: ranks publish the places of their tensors, in
-// the arena or in their own memory, instead of the content. Trials decide for which sizes a collective does so
-// (FormTrials, ops/choice/host_choice.h).
+// ---- Access to the other ranks' tensors without a copy in the window: ranks publish the locations of their tensors,
+// in the arena or in their own memory, instead of the content. Trials decide for which sizes a collective does so
+// (PathTrials, ops/choice/host_choice.h).
 
-// The first byte of a step's note: what a rank has published in its slot.
+// The first byte of a step's payload: what a rank has published in its slot.
 enum class Published : unsigned char { chunk, residence, addresses };
 
-// The place of a piece: offsets in the rank's part of the arena, or addresses in its memory.
-struct Place {
+// The location of a piece: offsets in the rank's part of the arena, or addresses in its memory.
+struct TensorLocation {
   std::uint64_t input;
   std::uint64_t output;
 };
 
-// Publishes the places of the pieces instead of their content, if the other ranks can access all of them: in the arena
-// or, in the reading form, in this rank's memory. Returns false if nothing was published.
-bool publish_places(HostContext& context, std::span<const Piece> pieces, std::size_t element_size,
-                    FormTrials::Form form);
+// Publishes the locations of the pieces instead of their content, if the other ranks can access all of them: in the
+// arena or, if the path is peer_memory, in this rank's memory. Returns false if nothing was published.
+bool publish_locations(HostContext& context, std::span<const Piece> pieces, std::size_t element_size, DataPath path);
 // The number of ranks that published this kind in the current step.
 int count_ranks(const HostContext& context, Published kind);
-// The published places: by piece, within a piece by rank.
-std::vector<Place> published_places(const HostContext& context, std::size_t pieces);
+// The published locations: by piece, within a piece by rank.
+std::vector<TensorLocation> published_locations(const HostContext& context, std::size_t pieces);
 
-// Takes a step in which every rank publishes these places in its memory, if they are accessible. Returns whether all
+// Takes a step in which every rank publishes these locations in its memory, if they are accessible. Returns whether all
 // ranks have published theirs.
-bool exchange_addresses(HostContext& context, std::span<const Place> places, bool accessible);
+bool exchange_addresses(HostContext& context, std::span<const TensorLocation> locations, bool accessible);
 
 // Data that this rank reads from another rank's input.
 struct Move {
@@ -316,38 +315,38 @@ void while_others_write(HostContext& context, const Body& body) {
 }
 
 // Takes a step without data.
-void rendezvous(HostContext& context);
+void barrier_step(HostContext& context);
 
-// Exchanges notes in a separate step; returns them by rank.
-template <typename Note>
-std::vector<Note> exchange_notes(HostContext& context, const Note& own) {
-  static_assert(sizeof(Note) <= Window::kNoteBytes && std::is_trivially_copyable_v<Note>);
+// Exchanges payloads in a separate step; returns them by rank.
+template <typename Payload>
+std::vector<Payload> exchange_payloads(HostContext& context, const Payload& own) {
+  static_assert(sizeof(Payload) <= Window::kPayloadBytes && std::is_trivially_copyable_v<Payload>);
   context.window.open_step();
-  std::memcpy(context.window.local_note(), &own, sizeof own);
+  std::memcpy(context.window.local_payload(), &own, sizeof own);
   context.window.publish();
   context.window.await_all();
-  std::vector<Note> notes(static_cast<std::size_t>(context.ranks()));
+  std::vector<Payload> payloads(static_cast<std::size_t>(context.ranks()));
   for (int rank = 0; rank < context.ranks(); ++rank) {
-    std::memcpy(&notes[static_cast<std::size_t>(rank)], context.window.note(rank), sizeof own);
+    std::memcpy(&payloads[static_cast<std::size_t>(rank)], context.window.payload(rank), sizeof own);
   }
-  return notes;
+  return payloads;
 }
 
 // Returns the seconds from the first rank's `started` until now on the last rank. The ranks of a host have one clock.
 double time_of_all_ranks(HostContext& context, TimePoint started);
 
-// Calls run(form) with the form for that many bytes, and times it during trials. All ranks pass the same bytes and
+// Calls run(path) with the path for that many bytes, and times it during trials. All ranks pass the same bytes and
 // alternatives. The decision is reported under the name of the collective.
 template <typename Run>
-void in_fastest_form(HostContext& context, const char* collective, FormTrials& trials, std::int64_t bytes,
-                     FormTrials::Alternatives alternatives, const Run& run) {
-  if (!alternatives.any()) return run(FormTrials::Form::chunks);
-  const FormTrials::Choice choice = trials.choose(bytes, alternatives);
-  const OutputScope scope(context, choice.form);
-  if (!choice.is_trial) return run(choice.form);
-  rendezvous(context);  // so that the time of late ranks is not measured
+void on_fastest_path(HostContext& context, const char* collective, PathTrials& trials, std::int64_t bytes,
+                     PathTrials::Alternatives alternatives, const Run& run) {
+  if (!alternatives.any()) return run(DataPath::window);
+  const PathTrials::Choice choice = trials.choose(bytes, alternatives);
+  const NonTemporalScope scope(context, choice.path);
+  if (!choice.is_trial) return run(choice.path);
+  barrier_step(context);  // so that the time of late ranks is not measured
   const TimePoint started = Clock::now();
-  run(choice.form);
+  run(choice.path);
   const bool decides = trials.took(bytes, choice, time_of_all_ranks(context, started));
   if (decides && context.report) context.report(trials.decision_text(collective, bytes));
 }

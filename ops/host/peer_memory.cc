@@ -51,13 +51,13 @@ void copy(Access access, pid_t process, std::uint64_t address, void* local, std:
 
 PeerMemory::PeerMemory() : word_(random_word()) {}
 
-PeerMemory::Introduction PeerMemory::introduction() const {
+PeerMemory::AccessProbe PeerMemory::local_probe() const {
   return {.process = getpid(), .address = reinterpret_cast<std::uint64_t>(&word_), .word = word_};
 }
 
-bool PeerMemory::meet(std::span<const Introduction> ranks) {
+bool PeerMemory::probe_access(std::span<const AccessProbe> ranks) {
   bool all = true;
-  for (const Introduction& rank : ranks) {
+  for (const AccessProbe& rank : ranks) {
     std::uint64_t word = 0;
     all = all && rank.word != 0 &&
           copy_some(process_vm_readv, rank.process, rank.address, &word, sizeof word) == sizeof word &&
@@ -92,7 +92,7 @@ void PeerMemory::write(int rank, std::uint64_t address, const void* source, std:
 }
 
 bool PeerMemory::is_alive(int rank) const {
-  const Introduction& peer = ranks_[static_cast<std::size_t>(rank)];
+  const AccessProbe& peer = ranks_[static_cast<std::size_t>(rank)];
   std::uint64_t word = 0;
   return copy_some(process_vm_readv, peer.process, peer.address, &word, sizeof word) >= 0 || errno != ESRCH;
 }

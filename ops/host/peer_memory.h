@@ -21,7 +21,7 @@ namespace hvd {
 class PeerMemory {
  public:
   // A rank's word, for the test.
-  struct Introduction {
+  struct AccessProbe {
     pid_t process;
     std::uint64_t address;  // of the word
     std::uint64_t word;     // random, so that another process is not mistaken for the rank
@@ -31,9 +31,9 @@ class PeerMemory {
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
 
-  Introduction introduction() const;
-  // Takes one introduction per rank of the host. Returns true if the memory of all of them is accessible.
-  bool meet(std::span<const Introduction> ranks);
+  AccessProbe local_probe() const;
+  // Takes one probe per rank of the host. Returns true if the memory of all of them is accessible.
+  bool probe_access(std::span<const AccessProbe> ranks);
 
   // Copies from `address` in the rank's memory; any address is safe, since the kernel checks it. Throws, with the
   // rank's description, PeerLost if the process or the memory is gone: a rank that has aborted the operation frees its
@@ -52,7 +52,7 @@ class PeerMemory {
 
  private:
   const std::uint64_t word_;
-  std::vector<Introduction> ranks_;
+  std::vector<AccessProbe> ranks_;
   std::vector<std::uint64_t> accessible_;  // the addresses that were accessible last
 };
 

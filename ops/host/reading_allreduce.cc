@@ -17,8 +17,8 @@ namespace {
 // A block of each rank fits into the second-level cache, and is so large that a system call costs little.
 constexpr std::size_t kBlocksBytes = 256 << 10;
 
-void reduce_reading(HostContext& context, const Piece& piece, const Place* places, std::int64_t first, std::int64_t end,
-                    const Reduction& reduction) {
+void reduce_reading(HostContext& context, const Piece& piece, const TensorLocation* locations, std::int64_t first,
+                    std::int64_t end, const Reduction& reduction) {
   std::vector<const void*>& sources = context.sources;
   const std::size_t size = size_of(reduction.dtype), self = static_cast<std::size_t>(context.rank());
   const std::size_t block_bytes = std::max(kBlocksBytes / sources.size() / 64 * 64, HostContext::kScratchBytes);
@@ -34,14 +34,14 @@ void reduce_reading(HostContext& context, const Piece& piece, const Place* place
         continue;
       }
       std::byte* memory = context.read_blocks.data() + source * block_bytes;
-      context.peers.read(static_cast<int>(source), places[source].input + offset, memory, bytes, context.describe);
+      context.peers.read(static_cast<int>(source), locations[source].input + offset, memory, bytes, context.describe);
       sources[source] = memory;
     }
     void* const output = advance(piece.output, first, size);
     fold(context, reduction, reduction.dtype, output, static_cast<std::size_t>(count));
     for (std::size_t distance = 1; distance < sources.size(); ++distance) {
       const std::size_t peer = (self + distance) % sources.size();
-      write_to_peer(context, static_cast<int>(peer), places[peer].output + offset, output, bytes);
+      write_to_peer(context, static_cast<int>(peer), locations[peer].output + offset, output, bytes);
     }
   }
 }
@@ -51,12 +51,12 @@ void reduce_reading(HostContext& context, const Piece& piece, const Place* place
 void reading_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
                        std::int64_t total) {
   const std::size_t row = context.sources.size();
-  const std::vector<Place> places = published_places(context, pieces.size());
+  const std::vector<TensorLocation> locations = published_locations(context, pieces.size());
   const SliceBounds slice = slice_bounds(total, context.rank(), context.ranks(), size_of(reduction.dtype));
   for_pieces(pieces, slice, [&](std::size_t piece, std::int64_t first, std::int64_t end) {
-    reduce_reading(context, pieces[piece], &places[piece * row], first, end, reduction);
+    reduce_reading(context, pieces[piece], &locations[piece * row], first, end, reduction);
   });
-  rendezvous(context);
+  barrier_step(context);
 }
 
 }  // namespace hvd

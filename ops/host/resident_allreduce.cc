@@ -1,7 +1,7 @@
 // Allreduce of tensors that are all in the arena, in two passes over the data: each rank takes slices, reduces them
 // directly from all ranks' tensors, and writes the result directly into all of them.
 //
-//   1. Step: every rank publishes the places of its tensors in its part of the arena, and thereby that they are ready.
+//   1. Step: every rank publishes where its tensors are in its part of the arena, and thereby that they are ready.
 //   2. Reduction: slice by slice, through the first-level cache, to all ranks. The allreduce ends with it.
 //
 // Bytes per rank: S read (1/n of each rank's tensors) and S written (1/n into each rank's), where publishing in chunks
@@ -15,25 +15,26 @@ namespace {
 // Data from other ranks is checked, and read only once. All memory is mapped before any address is taken, since mapping
 // may move earlier mappings.
 void find_tensors(HostContext& context, std::span<const Piece> pieces, std::size_t element_size) {
-  const std::vector<Place> places = published_places(context, pieces.size());
+  const std::vector<TensorLocation> locations = published_locations(context, pieces.size());
   const auto ranks = static_cast<std::size_t>(context.ranks());
-  const auto for_places = [&](const auto& body) {
-    for (std::size_t i = 0; i < places.size(); ++i) body(pieces[i / ranks], static_cast<int>(i % ranks), places[i]);
+  const auto for_locations = [&](const auto& body) {
+    for (std::size_t i = 0; i < locations.size(); ++i)
+      body(pieces[i / ranks], static_cast<int>(i % ranks), locations[i]);
   };
-  for_places([&](const Piece& piece, int rank, const Place& place) {
+  for_locations([&](const Piece& piece, int rank, const TensorLocation& location) {
     if (rank == context.rank()) return;
     const std::size_t bytes = static_cast<std::size_t>(piece.elements) * element_size;
-    context.arena->reach(rank, place.input, bytes);
-    context.arena->reach(rank, place.output, bytes);
+    context.arena->map_peer(rank, location.input, bytes);
+    context.arena->map_peer(rank, location.output, bytes);
   });
   context.resident_inputs.clear();
   context.resident_outputs.clear();
-  for_places([&](const Piece& piece, int rank, const Place& place) {
+  for_locations([&](const Piece& piece, int rank, const TensorLocation& location) {
     const bool own = rank == context.rank();
     context.resident_inputs.push_back(own ? static_cast<const std::byte*>(piece.input)
-                                          : context.arena->at(rank, place.input));
+                                          : context.arena->at(rank, location.input));
     context.resident_outputs.push_back(own ? static_cast<std::byte*>(piece.output)
-                                           : context.arena->at(rank, place.output));
+                                           : context.arena->at(rank, location.output));
   });
 }
 

@@ -1,7 +1,7 @@
 // Allreduce of little data in one step.
 //
-// note: the data is beside the step's number, in the cache line that every rank waits for anyway, and every rank
-// reduces everything. One transfer of a line from each other rank.
+// inline_payload: the data is beside the step's number, in the cache line that every rank waits for anyway, and every
+// rank reduces everything. One transfer of a line from each other rank.
 //
 // by_last: if ranks share CPUs, their work adds up: one rank does it once, instead of each rank separately. The last to
 // publish reduces the data of all before it releases them, so that a rank is scheduled once, after everything is done.
@@ -22,30 +22,30 @@ void publish_by_last(HostContext& context, const Reduction& reduction, std::int6
 
 }  // namespace
 
-void note_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
-                    std::int64_t total) {
-  begin_note_allreduce(context, pieces, reduction, total);
-  finish_note_allreduce(context, pieces, reduction, total);
+void inline_payload_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
+                              std::int64_t total) {
+  begin_inline_payload_allreduce(context, pieces, reduction, total);
+  finish_inline_payload_allreduce(context, pieces, reduction, total);
 }
 
-void begin_note_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
-                          std::int64_t total) {
+void begin_inline_payload_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
+                                    std::int64_t total) {
   Window& window = context.window;
   PieceCursor in(pieces);
   window.open_step();
-  pack(context, in, total, reduction, window.local_note());
+  pack(context, in, total, reduction, window.local_payload());
   if (!window.oversubscribed()) return window.publish();
   publish_by_last(
-      context, reduction, total, [&] { find_notes(context); }, window.common_note());
+      context, reduction, total, [&] { find_payloads(context); }, window.common_payload());
 }
 
-void finish_note_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
-                           std::int64_t total) {
+void finish_inline_payload_allreduce(HostContext& context, std::span<const Piece> pieces, const Reduction& reduction,
+                                     std::int64_t total) {
   Window& window = context.window;
   PieceCursor out(pieces);
   window.await_all();
-  if (window.oversubscribed()) return unpack(context, out, total, size_of(reduction.dtype), window.common_note());
-  find_notes(context);
+  if (window.oversubscribed()) return unpack(context, out, total, size_of(reduction.dtype), window.common_payload());
+  find_payloads(context);
   reduce_from_sources(context, out, total, reduction);
 }
 

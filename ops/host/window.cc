@@ -123,9 +123,9 @@ void WindowReduction::open() {
 }
 
 std::optional<int> WindowReduction::take_slice() {
-  if (claimed_) {
-    const std::uint32_t slice = memory_.shared->claimed.fetch_add(1, std::memory_order_relaxed);
-    if (slice < kClaimedSlices) return static_cast<int>(slice);
+  if (oversubscribed_) {
+    const std::uint32_t slice = memory_.shared->next_slice.fetch_add(1, std::memory_order_relaxed);
+    if (slice < kDynamicSlices) return static_cast<int>(slice);
     memory_.by_rank[memory_.rank].reduced.value.store(number_, std::memory_order_release);
     return std::nullopt;
   }
@@ -133,16 +133,16 @@ std::optional<int> WindowReduction::take_slice() {
 }
 
 void WindowReduction::finish_slice() {
-  if (!claimed_) {
+  if (!oversubscribed_) {
     memory_.by_rank[memory_.rank].reduced.store_and_wake(number_);
-  } else if (memory_.shared->finished.fetch_add(1, std::memory_order_acq_rel) + 1 == kClaimedSlices) {
+  } else if (memory_.shared->finished.fetch_add(1, std::memory_order_acq_rel) + 1 == kDynamicSlices) {
     memory_.shared->all_reduced.store_and_wake(number_);
   }
 }
 
 void WindowReduction::await() {
   constexpr auto kReduced = WindowMemory::Milestone::reduced;
-  if (claimed_) {
+  if (oversubscribed_) {
     wait_.await(memory_.shared->all_reduced, number_, kReduced, false);
     return;
   }
@@ -171,9 +171,9 @@ Window::Window(std::span<std::byte> region, int rank, int ranks, const WindowOpt
       chunk_bytes_(memory_.room) {
   const WindowMemory::Rank& own = memory_.by_rank[rank];
   const std::uint32_t even = own.published[0].value, odd = own.published[1].value;
-  step_ = settled_ = sequence_reached(even, odd) ? even : odd;
+  step_ = last_complete_step_ = sequence_reached(even, odd) ? even : odd;
 
-  // All ranks must agree whether slices are claimed, but each sees only its own affinity mask: a launcher may have
+  // All ranks must agree whether they outnumber CPUs, but each sees only its own affinity mask: a launcher may have
   // bound every rank to a different core. Therefore the masks are shared and counted together.
   const std::vector<std::uint64_t> allowed = allowed_cpus();
   for (std::size_t word = 0; word < std::min(allowed.size(), WindowMemory::kCpuWords); ++word) {
@@ -188,42 +188,42 @@ Window::Window(std::span<std::byte> region, int rank, int ranks, const WindowOpt
 
   const int cpus = options.cpus > 0 ? options.cpus : memory_.count_cpus();
   wait_.set_cpus(cpus);
-  claimed_ = ranks > cpus;
-  reduction_.set_claimed(claimed_);
+  oversubscribed_ = ranks > cpus;
+  reduction_.set_oversubscribed(oversubscribed_);
 }
 
 void Window::use_chunks(std::size_t bytes) {
   chunk_bytes_ = std::clamp(bytes / kLine * kLine, kLine * static_cast<std::size_t>(ranks()), memory_.room);
 }
 
-void Window::enter(Entry entry, std::uint32_t call_id, Waiter waiter) {
-  wait_.set_waiter(waiter);
+void Window::enter(EntryMode entry, std::uint32_t call_id, DrivingThread driving_thread) {
+  wait_.set_driving_thread(driving_thread);
   entry_ = entry;
   tag_ = call_id & ~kDeclined;
 }
 
 void Window::decline(std::uint32_t call_id) {
   wait_.begin("a collective that this rank declines");
-  wait_.set_waiter(Waiter::engine_thread);
-  entry_ = Entry::settled;
+  wait_.set_driving_thread(DrivingThread::engine);
+  entry_ = EntryMode::negotiated;
   open_step();
   tag_ = call_id | kDeclined;
-  if (claimed_) memory_.shared->declined.store(1, std::memory_order_relaxed);  // announced with the step
+  if (oversubscribed_) memory_.shared->declined.store(1, std::memory_order_relaxed);  // announced with the step
   publish();
   await_all();
 }
 
 std::byte* Window::open_step() {
-  if (settled_ != step_) await_step();
+  if (last_complete_step_ != step_) await_step();
   ++step_;
   return memory_.slot(memory_.rank, step_);
 }
 
-std::byte* Window::local_note() { return memory_.by_rank[memory_.rank].published[step_ & 1].payload.data(); }
-const std::byte* Window::note(int rank) const { return memory_.by_rank[rank].published[step_ & 1].payload.data(); }
+std::byte* Window::local_payload() { return memory_.by_rank[memory_.rank].published[step_ & 1].payload.data(); }
+const std::byte* Window::payload(int rank) const { return memory_.by_rank[rank].published[step_ & 1].payload.data(); }
 
 void Window::publish() {
-  if (claimed_) return publish([] {});
+  if (oversubscribed_) return publish([] {});
   Signal& own = memory_.by_rank[memory_.rank].published[step_ & 1];
   own.tag = tag_;
   own.store_and_wake(step_);
@@ -241,7 +241,7 @@ void Window::release() {
   WindowMemory::Shared& shared = *memory_.shared;
   const bool declined = shared.declined.load(std::memory_order_relaxed) != 0;
   // All ranks have left the previous reduction, or they would not have announced this step.
-  shared.claimed.store(0, std::memory_order_relaxed);
+  shared.next_slice.store(0, std::memory_order_relaxed);
   shared.finished.store(0, std::memory_order_relaxed);
   shared.all_published.tag = (tag_ & ~kDeclined) | (declined ? kDeclined : 0);
   shared.declined.store(0, std::memory_order_relaxed);
@@ -250,9 +250,9 @@ void Window::release() {
 
 // Returns the bits in which any rank's tag differs from this rank's.
 std::uint32_t Window::await_step() {
-  const bool asking = entry_ == Entry::asking;
+  const bool asking = entry_ == EntryMode::asking;
   std::uint32_t differences = 0;
-  if (claimed_) {
+  if (oversubscribed_) {
     wait_.await(memory_.shared->all_published, step_, Milestone::published, asking);
     differences = memory_.shared->all_published.tag ^ tag_;
   } else {
@@ -262,7 +262,7 @@ std::uint32_t Window::await_step() {
       differences |= signal.tag ^ tag_;
     }
   }
-  settled_ = step_;
+  last_complete_step_ = step_;
   return differences;
 }
 
@@ -270,21 +270,21 @@ void Window::await_all() {
   const std::uint32_t differences = await_step();
   wait_.end_arrival();
   if (differences == 0) {
-    entry_ = Entry::settled;
+    entry_ = EntryMode::negotiated;
     return;
   }
   if ((differences & ~kDeclined) != 0) {
     throw Internal(std::string(wait_.what()) + ": the ranks of this host are in different collectives");
   }
-  if (std::exchange(entry_, Entry::settled) == Entry::asking) throw Declined();
+  if (std::exchange(entry_, EntryMode::negotiated) == EntryMode::asking) throw Declined();
 }
 
 void Window::await_entry() {
-  if (entry_ == Entry::asking) await_all();
+  if (entry_ == EntryMode::asking) await_all();
 }
 
 void Window::await(int rank) {
-  wait_.await(memory_.by_rank[rank].published[step_ & 1], step_, Milestone::published, entry_ == Entry::asking);
+  wait_.await(memory_.by_rank[rank].published[step_ & 1], step_, Milestone::published, entry_ == EntryMode::asking);
 }
 
 }  // namespace hvd

@@ -10,8 +10,8 @@
 //   3. So in step t no rank reads the slots of step t - 2, which have the same parity, any more.
 // No rank is ever more than one step ahead of another one.
 //
-// A note of a few words may be published with the number, in the cache line that all ranks wait for anyway: a small
-// collective needs no slot. Notes exist twice, by the step's parity, and may be overwritten when a slot may.
+// A payload of a few words may be published with the number, in the cache line that all ranks wait for anyway: a small
+// collective needs no slot. Payloads exist twice, by the step's parity, and may be overwritten when a slot may.
 //
 // A step may be followed by a reduction, in which the ranks reduce slices of the published chunks into the result area
 // of the reduction's parity. Reductions are counted separately, so that compared numbers are close when 32 bits wrap.
@@ -25,8 +25,8 @@
 // then read. The result is the same: a slice is reduced in rank order by any rank.
 //
 // Beside the step's number every rank publishes a call id, which is equal on all ranks that are in the same collective,
-// and whether it declines. If ranks ask for a collective (Entry::asking) and one declines, all of them take the first
-// step, and await_all() throws Declined at its end; nothing else has happened then.
+// and whether it declines. If ranks ask for a collective (EntryMode::asking) and one declines, all of them take the
+// first step, and await_all() throws Declined at its end; nothing else has happened then.
 //
 // A collective may let the ranks write into each other's own memory (WindowWrites).
 //
@@ -82,9 +82,9 @@ struct WindowMemory {
   struct Shared {
     Signal all_published;
     Signal all_reduced;
-    alignas(128) std::atomic<std::uint32_t> published;  // sum of all ranks' steps: ranks * t when the last publishes t
-    std::atomic<std::uint32_t> declined;                // 1: by some rank in the step that is being published
-    alignas(128) std::atomic<std::uint32_t> claimed;    // slices that ranks have taken, or tried to take
+    alignas(128) std::atomic<std::uint32_t> published;   // sum of all ranks' steps: ranks * t when the last publishes t
+    std::atomic<std::uint32_t> declined;                 // 1: by some rank in the step that is being published
+    alignas(128) std::atomic<std::uint32_t> next_slice;  // slices that ranks have taken, or tried to take
     alignas(128) std::atomic<std::uint32_t> finished;
     alignas(128) std::atomic<std::uint32_t> layout;  // kLayout, set by the first rank
   };
@@ -144,7 +144,7 @@ class WindowWait {
   // Sets the number of CPUs available to the ranks. Until then ranks are assumed to outnumber CPUs.
   void set_cpus(int cpus);
   // Call before ending a collective that another thread may have begun.
-  void set_waiter(Waiter waiter) { waiter_ = waiter; }
+  void set_driving_thread(DrivingThread driving_thread) { driving_thread_ = driving_thread; }
   void set_timeout(Duration timeout) { timeout_ = timeout; }  // of one wait
   // See Backend::set_late_callback.
   void set_late_callback(Duration timeout, std::function<bool()> late);
@@ -170,7 +170,7 @@ class WindowWait {
   };
 
   AdaptiveWait& current_wait() {
-    Waits& waits = waiter_ == Waiter::caller ? caller_waits_ : engine_waits_;
+    Waits& waits = driving_thread_ == DrivingThread::caller ? caller_waits_ : engine_waits_;
     return arriving_ ? waits.arrival : waits.progress;
   }
   std::uint32_t wait_late(Signal& signal, std::uint32_t seen);
@@ -180,7 +180,7 @@ class WindowWait {
   const AbortFlag* const abort_;
   const Describe describe_;
   Waits engine_waits_, caller_waits_;
-  Waiter waiter_ = Waiter::engine_thread;
+  DrivingThread driving_thread_ = DrivingThread::engine;
   bool arriving_ = true;
   const char* what_ = "";
   Duration timeout_{};
@@ -193,11 +193,11 @@ class WindowReduction {
  public:
   WindowReduction(const WindowMemory& memory, WindowWait& wait);
 
-  void set_claimed(bool claimed) { claimed_ = claimed; }
+  void set_oversubscribed(bool oversubscribed) { oversubscribed_ = oversubscribed; }
 
   // Opens the reduction of the current step, which all ranks have published.
   void open();
-  int slices() const { return claimed_ ? kClaimedSlices : memory_.ranks; }
+  int slices() const { return oversubscribed_ ? kDynamicSlices : memory_.ranks; }
   std::optional<int> take_slice();
   void finish_slice();
   // Returns when all slices of the reduction are finished.
@@ -205,11 +205,11 @@ class WindowReduction {
   std::byte* result() const { return memory_.result(number_); }
 
  private:
-  static constexpr int kClaimedSlices = 16;
+  static constexpr int kDynamicSlices = 16;
 
   const WindowMemory& memory_;
   WindowWait& wait_;
-  bool claimed_ = true;  // ranks outnumber CPUs
+  bool oversubscribed_ = true;  // ranks outnumber CPUs
   std::uint32_t number_;
   bool slice_taken_ = false;
 };
@@ -251,31 +251,31 @@ class Window {
   std::size_t chunk_bytes() const { return chunk_bytes_; }
   // Applies from the next collective on, equally on all ranks; limited to the room, and to what can be divided.
   void use_chunks(std::size_t bytes);
-  bool oversubscribed() const { return claimed_; }  // ranks outnumber CPUs
+  bool oversubscribed() const { return oversubscribed_; }  // ranks outnumber CPUs
 
   // Sets how the next collective begins, before WindowWait::begin(). Required, except before a collective that all
   // ranks have agreed on and that belongs to the previous one. Call ids have 31 bits.
-  void enter(Entry entry, std::uint32_t call_id, Waiter waiter);
+  void enter(EntryMode entry, std::uint32_t call_id, DrivingThread driving_thread);
   // Declines the collective: replaces WindowWait::begin() and the first step.
   void decline(std::uint32_t call_id);
 
   // Whether all ranks are known to have published this rank's last step, so that it can open the next without waiting.
-  bool can_open_step() const { return settled_ == step_; }
+  bool can_open_step() const { return last_complete_step_ == step_; }
   // Advances to the next step; returns this rank's slot to fill.
   std::byte* open_step();
-  // The note beside the step's number, up to kNoteBytes; undefined unless written.
-  static constexpr std::size_t kNoteBytes = Signal::kPayloadBytes;
-  std::byte* local_note();
+  // The payload beside the step's number, up to kPayloadBytes; undefined unless written.
+  static constexpr std::size_t kPayloadBytes = Signal::kPayloadBytes;
+  std::byte* local_payload();
   void publish();
   // publish() for ranks that outnumber CPUs: unless a rank has declined, the last one to publish calls of_last() before
   // the others continue. of_last() may read the data of all ranks, and write to the reduction's result() or to
-  // common_note(), which the others can read after await_all() until they publish the next step.
+  // common_payload(), which the others can read after await_all() until they publish the next step.
   void publish(const auto& of_last) {
     if (!announce()) return;
     if (memory_.shared->declined.load(std::memory_order_relaxed) == 0) of_last();
     release();
   }
-  std::byte* common_note() const { return memory_.shared->all_published.payload.data(); }
+  std::byte* common_payload() const { return memory_.shared->all_published.payload.data(); }
   // Wait until all ranks, or one, have published the current step. The first step of a collective that this rank asks
   // for must be awaited by await_all() or await_entry() before anything else: they throw Declined if a rank declined.
   void await_all();
@@ -283,7 +283,7 @@ class Window {
   // Calls await_all() if this rank asks and does not know yet whether the others do.
   void await_entry();
   const std::byte* slot(int rank) const { return memory_.slot(rank, step_); }
-  const std::byte* note(int rank) const;
+  const std::byte* payload(int rank) const;
 
   WindowWait& waits() { return wait_; }
   WindowWrites& writes() { return writes_; }
@@ -302,11 +302,11 @@ class Window {
   WindowReduction reduction_;
   WindowWrites writes_;
   std::size_t chunk_bytes_;
-  bool claimed_ = true;           // ranks outnumber CPUs
-  Entry entry_ = Entry::settled;  // of the next collective, or of the current one in its first step
+  bool oversubscribed_ = true;               // ranks outnumber CPUs
+  EntryMode entry_ = EntryMode::negotiated;  // of the next collective, or of the current one in its first step
   std::uint32_t tag_ = 0;
   std::uint32_t step_ = 0;
-  std::uint32_t settled_ = 0;  // the last step that all ranks are known to have published
+  std::uint32_t last_complete_step_ = 0;  // the last step that all ranks are known to have published
 };
 
 }  // namespace hvd

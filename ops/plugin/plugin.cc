@@ -87,17 +87,17 @@ std::string installed_plugin_folder() {
 std::shared_ptr<PluginCommunicator> PluginCommunicator::open(std::shared_ptr<const PluginLibrary> library,
                                                              const Topology& topology, const AbortFlag& abort,
                                                              const Log& log, Deadline deadline) {
-  std::shared_ptr<PluginCommunicator> group(new PluginCommunicator(std::move(library), topology, abort, log));
-  WatchedThread thread("hvd " + std::string(group->library().name()), WaitPolicy{});
+  std::shared_ptr<PluginCommunicator> communicator(new PluginCommunicator(std::move(library), topology, abort, log));
+  WatchedThread thread("hvd " + std::string(communicator->library().name()), WaitPolicy{});
   try {
-    thread.run([&own = *group] { own.open_group(); }, deadline, abort,
-               "waiting for " + std::string(group->library().name()) + " to open its group of " +
+    thread.run([&own = *communicator] { own.open_group(); }, deadline, abort,
+               "waiting for " + std::string(communicator->library().name()) + " to open its group of " +
                    std::to_string(topology.size) + " ranks");
   } catch (...) {
-    if (thread.lost()) abandon(std::move(group));
+    if (thread.lost()) abandon(std::move(communicator));
     throw;
   }
-  return group;
+  return communicator;
 }
 
 PluginCommunicator::PluginCommunicator(std::shared_ptr<const PluginLibrary> library, const Topology& topology,
@@ -126,46 +126,46 @@ PluginCommunicator::~PluginCommunicator() {
   if (is_open_) library_->table().close_group(opened_, failed_ ? 1 : 0);
 }
 
-void PluginCommunicator::set_hand_on(HandOn hand_on) {
-  const MutexLock lock(handing_on_);
+void PluginCommunicator::set_hand_on(DelegateCall hand_on) {
+  const MutexLock lock(delegate_mutex_);
   hand_on_ = std::move(hand_on);
 }
 
 void PluginCommunicator::run(const hvd_plugin_call& call) {
-  handed_on_ = Status();
+  delegated_status_ = Status();
   const hvd_status status = library_->table().run(opened_, &call);
-  if (!handed_on_.ok()) throw Error(handed_on_);
+  if (!delegated_status_.ok()) throw Error(delegated_status_);
   library_->check(status);
 }
 
 // Called through C, which exceptions must not cross.
 hvd_status PluginCommunicator::hand_on(const hvd_plugin_call& call) noexcept {
-  const MutexLock lock(handing_on_);
+  const MutexLock lock(delegate_mutex_);
   if (!hand_on_) return HVD_UNSUPPORTED;
   try {
     hand_on_(call);
   } catch (...) {
-    handed_on_ = current_exception_status();
+    delegated_status_ = current_exception_status();
   }
-  return static_cast<hvd_status>(handed_on_.code());
+  return static_cast<hvd_status>(delegated_status_.code());
 }
 
 void PluginCommunicator::log(std::int32_t level, const char* text) const {
-  const MutexLock lock(asking_host_);
+  const MutexLock lock(host_mutex_);
   if (!abandoned_) log_.write(level_of(level), std::string(library_->name()) + ": " + text);
 }
 
 bool PluginCommunicator::is_stopped() const {
-  const MutexLock lock(asking_host_);
+  const MutexLock lock(host_mutex_);
   return abandoned_ || abort_.raised();
 }
 
-void PluginCommunicator::abandon(std::shared_ptr<PluginCommunicator> group) {
+void PluginCommunicator::abandon(std::shared_ptr<PluginCommunicator> communicator) {
   {
-    const MutexLock lock(group->asking_host_);
-    group->abandoned_ = true;
+    const MutexLock lock(communicator->host_mutex_);
+    communicator->abandoned_ = true;
   }
-  static_cast<void>(new std::shared_ptr<PluginCommunicator>(std::move(group)));
+  static_cast<void>(new std::shared_ptr<PluginCommunicator>(std::move(communicator)));
 }
 
 }  // namespace hvd

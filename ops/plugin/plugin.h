@@ -60,8 +60,8 @@ class PluginCommunicator {
 
   // Sets the function that performs calls which the plugin delegates during run(). Null removes it, after a delegated
   // call in progress has returned. The function may throw.
-  using HandOn = std::function<void(const hvd_plugin_call&)>;
-  void set_hand_on(HandOn hand_on);
+  using DelegateCall = std::function<void(const hvd_plugin_call&)>;
+  void set_hand_on(DelegateCall hand_on);
 
   // Performs a call with the plugin. Throws the plugin's error, or that of the backend to which it delegated the call.
   void run(const hvd_plugin_call& call);
@@ -70,7 +70,7 @@ class PluginCommunicator {
   void set_failed() { failed_ = true; }
   // For a group with a call that may never return: the group is never closed, and this object never deleted. Later
   // requests of the plugin to its host have no effect, because the host may no longer exist.
-  static void abandon(std::shared_ptr<PluginCommunicator> group);
+  static void abandon(std::shared_ptr<PluginCommunicator> communicator);
 
  private:
   PluginCommunicator(std::shared_ptr<const PluginLibrary> library, const Topology& topology, const AbortFlag& abort,
@@ -84,11 +84,11 @@ class PluginCommunicator {
   const std::shared_ptr<const PluginLibrary> library_;
   const AbortFlag& abort_;
   const Log& log_;
-  mutable Mutex asking_host_;
-  bool abandoned_ GUARDED_BY(asking_host_) = false;
-  Mutex handing_on_;
-  HandOn hand_on_ GUARDED_BY(handing_on_);
-  Status handed_on_;  // result of hand_on_ in the current call
+  mutable Mutex host_mutex_;
+  bool abandoned_ GUARDED_BY(host_mutex_) = false;
+  Mutex delegate_mutex_;
+  DelegateCall hand_on_ GUARDED_BY(delegate_mutex_);
+  Status delegated_status_;  // result of hand_on_ in the current call
   bool failed_ = false;
   hvd_plugin_host host_{};
   std::vector<std::int32_t> job_ranks_;

@@ -55,27 +55,27 @@ std::uint64_t label_of(const Tag& tag) {
 
 class PluginBackend final : public Backend {
  public:
-  PluginBackend(std::shared_ptr<PluginCommunicator> group, std::vector<Backend*> others, const WaitPolicy& policy,
-                const AbortFlag& abort, Duration timeout)
-      : group_(std::move(group)),
+  PluginBackend(std::shared_ptr<PluginCommunicator> communicator, std::vector<Backend*> others,
+                const WaitPolicy& policy, const AbortFlag& abort, Duration timeout)
+      : communicator_(std::move(communicator)),
         others_(std::move(others)),
         abort_(abort),
         timeout_(timeout),
-        thread_("hvd " + std::string(group_->library().name()), policy) {
-    group_->set_hand_on([this](const hvd_plugin_call& call) { hand_on(call); });
+        thread_("hvd " + std::string(communicator_->library().name()), policy) {
+    communicator_->set_hand_on([this](const hvd_plugin_call& call) { hand_on(call); });
   }
 
   ~PluginBackend() override {
-    group_->set_hand_on(nullptr);
-    if (thread_.lost()) PluginCommunicator::abandon(group_);
+    communicator_->set_hand_on(nullptr);
+    if (thread_.lost()) PluginCommunicator::abandon(communicator_);
   }
 
-  const char* name() const override { return group_->library().name(); }
+  const char* name() const override { return communicator_->library().name(); }
   // hvd_plugin.h has no streams and events of accelerators.
   int score(const CollectiveCall& call) const override {
     if (call.device != kCpuDevice) return 0;
     const PlainCall plain(call);
-    return group_->library().table().score(group_->opened(), &plain.plain);
+    return communicator_->library().table().score(communicator_->opened(), &plain.plain);
   }
 
   // The thread gets copies: it may still be in the call after the caller has stopped waiting.
@@ -83,12 +83,13 @@ class PluginBackend final : public Backend {
     const auto plain = std::make_shared<PlainCall>(call);
     running_ = &call;
     try {
-      thread_.run([group = group_, plain] { group->run(plain->plain); }, deadline_after(timeout_), abort_,
+      thread_.run([communicator = communicator_, plain] { communicator->run(plain->plain); }, deadline_after(timeout_),
+                  abort_,
                   "waiting for a collective of " + std::string(name()) + ", call " + std::to_string(call.sequence) +
                       " of process set " + std::to_string(call.set->id));
     } catch (...) {
-      group_->set_failed();
-      if (thread_.lost()) group_->set_hand_on(nullptr);
+      communicator_->set_failed();
+      if (thread_.lost()) communicator_->set_hand_on(nullptr);
       throw;
     }
   }
@@ -109,7 +110,7 @@ class PluginBackend final : public Backend {
     select_backend(others_, call).run(call);
   }
 
-  const std::shared_ptr<PluginCommunicator> group_;
+  const std::shared_ptr<PluginCommunicator> communicator_;
   const std::vector<Backend*> others_;
   const AbortFlag& abort_;
   const Duration timeout_;
@@ -119,9 +120,9 @@ class PluginBackend final : public Backend {
 
 class PluginTransport final : public Transport {
  public:
-  PluginTransport(std::shared_ptr<PluginCommunicator> group, const Topology& topology, const WaitPolicy& policy,
+  PluginTransport(std::shared_ptr<PluginCommunicator> communicator, const Topology& topology, const WaitPolicy& policy,
                   const AbortFlag& abort)
-      : group_(std::move(group)), topology_(topology), policy_(policy), abort_(abort) {}
+      : communicator_(std::move(communicator)), topology_(topology), policy_(policy), abort_(abort) {}
 
   ~PluginTransport() override {
     const Deadline deadline = deadline_after(kTransportFlushTime);
@@ -132,24 +133,24 @@ class PluginTransport final : public Transport {
       }
       for (const RequestId request : sends) wait(request, deadline);
     } catch (const Error&) {
-      group_->set_failed();
+      communicator_->set_failed();
     }
-    if (!posted_.empty()) group_->set_failed();
+    if (!posted_.empty()) communicator_->set_failed();
   }
 
-  int rank() const override { return group_->rank(); }
-  int size() const override { return group_->size(); }
+  int rank() const override { return communicator_->rank(); }
+  int size() const override { return communicator_->size(); }
   RequestId post_send(int peer, Tag tag, std::span<const std::byte> bytes) override {
     Posted posted{.peer = peer, .tag = tag, .sent = true};
-    group_->library().check(group_->library().table().transport->post_send(
-        group_->opened(), peer, label_of(tag), bytes.data(), bytes.size(), &posted.operation));
+    communicator_->library().check(communicator_->library().table().transport->post_send(
+        communicator_->opened(), peer, label_of(tag), bytes.data(), bytes.size(), &posted.operation));
     return keep(posted);
   }
 
   RequestId post_receive(int peer, Tag tag, std::span<std::byte> bytes) override {
     Posted posted{.peer = peer, .tag = tag};
-    group_->library().check(group_->library().table().transport->post_receive(
-        group_->opened(), peer, label_of(tag), bytes.data(), bytes.size(), &posted.operation));
+    communicator_->library().check(communicator_->library().table().transport->post_receive(
+        communicator_->opened(), peer, label_of(tag), bytes.data(), bytes.size(), &posted.operation));
     return keep(posted);
   }
 
@@ -199,13 +200,13 @@ class PluginTransport final : public Transport {
     if (found == posted_.end()) return true;
     int done = 0;
     const hvd_status status =
-        group_->library().table().transport->test(group_->opened(), found->second.operation, &done);
+        communicator_->library().table().transport->test(communicator_->opened(), found->second.operation, &done);
     if (done == 0 && status == HVD_OK) return false;
     const Posted posted = found->second;
     posted_.erase(found);
     if (status == HVD_OK) return true;
     try {
-      group_->library().check(status);
+      communicator_->library().check(status);
     } catch (const Error& error) {
       throw Error(error.code(), describe(posted) + ": " + error.what());
     }
@@ -217,7 +218,7 @@ class PluginTransport final : public Transport {
            std::to_string(posted.tag.sequence) + ", step " + std::to_string(posted.tag.step) + ")";
   }
 
-  const std::shared_ptr<PluginCommunicator> group_;
+  const std::shared_ptr<PluginCommunicator> communicator_;
   const Topology& topology_;
   const WaitPolicy policy_;
   const AbortFlag& abort_;
@@ -287,14 +288,16 @@ void WatchedThread::run(const std::function<void()>& work, Deadline deadline, co
   if (!shared_->result.ok()) throw Error(shared_->result);
 }
 
-std::unique_ptr<Backend> make_plugin_backend(std::shared_ptr<PluginCommunicator> group, std::vector<Backend*> others,
-                                             const WaitPolicy& policy, const AbortFlag& abort, Duration timeout) {
-  return std::make_unique<PluginBackend>(std::move(group), std::move(others), policy, abort, timeout);
+std::unique_ptr<Backend> make_plugin_backend(std::shared_ptr<PluginCommunicator> communicator,
+                                             std::vector<Backend*> others, const WaitPolicy& policy,
+                                             const AbortFlag& abort, Duration timeout) {
+  return std::make_unique<PluginBackend>(std::move(communicator), std::move(others), policy, abort, timeout);
 }
 
-std::shared_ptr<Transport> make_plugin_transport(std::shared_ptr<PluginCommunicator> group, const Topology& topology,
-                                                 const WaitPolicy& policy, const AbortFlag& abort) {
-  return std::make_shared<PluginTransport>(std::move(group), topology, policy, abort);
+std::shared_ptr<Transport> make_plugin_transport(std::shared_ptr<PluginCommunicator> communicator,
+                                                 const Topology& topology, const WaitPolicy& policy,
+                                                 const AbortFlag& abort) {
+  return std::make_shared<PluginTransport>(std::move(communicator), topology, policy, abort);
 }
 
 }  // namespace hvd

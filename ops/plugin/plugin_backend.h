@@ -43,16 +43,18 @@ class WatchedThread {
   bool lost_ = false;
 };
 
-// The backend for a plugin's group. The plugin runs calls on a separate thread, one per group, so that one that never
-// returns blocks no other thread: the job then ends with a Timeout, after `timeout`. The plugin's other functions,
-// which must not wait, are called on the thread that drives the engine. `others`: the backends to which the plugin may
-// delegate calls; they outlive this one.
-std::unique_ptr<Backend> make_plugin_backend(std::shared_ptr<PluginCommunicator> group, std::vector<Backend*> others,
-                                             const WaitPolicy& policy, const AbortFlag& abort, Duration timeout);
+// The backend for a plugin's communicator. The plugin runs calls on a separate thread, one per communicator, so that
+// one that never returns blocks no other thread: the job then ends with a Timeout, after `timeout`. The plugin's other
+// functions, which must not wait, are called on the thread that drives the engine. `others`: the backends to which the
+// plugin may delegate calls; they outlive this one.
+std::unique_ptr<Backend> make_plugin_backend(std::shared_ptr<PluginCommunicator> communicator,
+                                             std::vector<Backend*> others, const WaitPolicy& policy,
+                                             const AbortFlag& abort, Duration timeout);
 
 // A transport over a plugin's messages, for hvd's own algorithms, so that a network which only the plugin supports also
 // serves the two-level forms. References outlive it.
-std::shared_ptr<Transport> make_plugin_transport(std::shared_ptr<PluginCommunicator> group, const Topology& topology,
-                                                 const WaitPolicy& policy, const AbortFlag& abort);
+std::shared_ptr<Transport> make_plugin_transport(std::shared_ptr<PluginCommunicator> communicator,
+                                                 const Topology& topology, const WaitPolicy& policy,
+                                                 const AbortFlag& abort);
 
 }  // namespace hvd

@@ -59,17 +59,17 @@ class ScatterList {
   std::size_t skip_;
 };
 
-bool is_notice(const DataFrameHeader& header) { return header.magic == DataFrameHeader::kNoticeMagic; }
+bool is_keepalive(const DataFrameHeader& header) { return header.magic == DataFrameHeader::kKeepaliveMagic; }
 
 void check_header(const DataFrameHeader& header, const PostedMessage& expected, const std::string& peer_name) {
-  if (header.magic != DataFrameHeader::kMagic && !is_notice(header)) {
+  if (header.magic != DataFrameHeader::kMagic && !is_keepalive(header)) {
     throw Internal(peer_name + " sent bytes that are no message where (" +
                    describe_message(expected.tag, expected.size()) + ") was expected");
   }
   if (header.sender != static_cast<std::uint32_t>(expected.peer)) {
     throw Internal(peer_name + " says that it is rank " + std::to_string(header.sender));
   }
-  if (is_notice(header)) return;
+  if (is_keepalive(header)) return;
   if (header.tag() != expected.tag || header.length != expected.size()) {
     throw Internal(describe_mismatch(expected, peer_name, header.tag(), header.length));
   }
@@ -79,7 +79,7 @@ void check_header(const DataFrameHeader& header, const PostedMessage& expected, 
 class MessageQueue {
  public:
   bool empty() const { return queue_.empty(); }
-  // The next message; the queue must not be empty, nor begin with a notice.
+  // The next message; the queue must not be empty, nor begin with a keepalive.
   const PostedMessage& front() const { return *queue_.front().operation; }
   void clear() { queue_.clear(); }
   // Bytes of messages sent or received so far.
@@ -88,7 +88,7 @@ class MessageQueue {
  protected:
   struct Entry {
     DataFrameHeader header;
-    PostedMessage* operation;  // null for a notice
+    PostedMessage* operation;  // null for a keepalive
     std::size_t size() const { return sizeof header + (operation != nullptr ? operation->size() : 0); }
   };
 
@@ -113,12 +113,12 @@ class SendQueue final : public MessageQueue {
     queue_.push_back({.header = header, .operation = &operation});
   }
 
-  void push_notice(int this_rank) {
-    const DataFrameHeader header{.magic = DataFrameHeader::kNoticeMagic,
+  void push_keepalive(int this_rank) {
+    const DataFrameHeader header{.magic = DataFrameHeader::kKeepaliveMagic,
                                  .sender = static_cast<std::uint32_t>(this_rank)};
     queue_.push_back({.header = header, .operation = nullptr});
   }
-  void drop_notices() {
+  void drop_keepalives() {
     while (!queue_.empty() && queue_.front().operation == nullptr) queue_.pop_front();
   }
 
@@ -166,8 +166,8 @@ class SendQueue final : public MessageQueue {
 class ReceiveQueue final : public MessageQueue {
  public:
   void push(PostedMessage& operation) { queue_.push_back({.header = {}, .operation = &operation}); }
-  // The number of notices received so far.
-  std::uint64_t notices() const { return notices_; }
+  // The number of keepalives received so far.
+  std::uint64_t keepalives() const { return keepalives_; }
 
   // Reads what has arrived without blocking, with one call, and marks complete operations as done. The queue must not
   // be empty. Returns false if the peer has closed or reset the connection. Throws Internal on a wrong header.
@@ -194,10 +194,10 @@ class ReceiveQueue final : public MessageQueue {
       front_moved_ += taken;
       if (before < sizeof message.header && front_moved_ >= sizeof message.header) {
         check_header(message.header, *message.operation, peer_name);
-        if (is_notice(message.header)) {
+        if (is_keepalive(message.header)) {
           bytes += front_moved_ - sizeof message.header;
           moved_ -= sizeof message.header;
-          ++notices_;
+          ++keepalives_;
           move_up(bytes);
           front_moved_ = 0;
           continue;
@@ -209,8 +209,8 @@ class ReceiveQueue final : public MessageQueue {
     }
   }
 
-  // Called when a notice was read into the header of the front message: moves the `bytes` behind the notice to where
-  // the front message begins.
+  // Called when a keepalive was read into the header of the front message: moves the `bytes` behind the keepalive to
+  // where the front message begins.
   void move_up(std::size_t bytes) {
     std::vector<std::span<std::byte>> places;
     for (Entry& message : queue_) {
@@ -230,17 +230,17 @@ class ReceiveQueue final : public MessageQueue {
     }
   }
 
-  std::uint64_t notices_ = 0;
+  std::uint64_t keepalives_ = 0;
 };
 
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(const MeshSetup& setup, WaitPolicy policy, const AbortFlag& abort, Duration silence)
+  TcpTransport(const MeshSetup& setup, WaitPolicy policy, const AbortFlag& abort, Duration inactivity_timeout)
       : rank_(setup.rank),
         size_(static_cast<int>(setup.ranks.size())),
         policy_(policy),
         abort_(abort),
-        silence_(silence) {
+        inactivity_timeout_(inactivity_timeout) {
     for (auto& [rank, sockets] : connect_mesh(setup)) {
       auto peer = std::make_unique<Peer>(setup.describe(rank));
       for (Socket& socket : sockets) {
@@ -257,7 +257,7 @@ class TcpTransport final : public Transport {
     } catch (const Error&) {
       // No caller is left to whom it could be reported.
     }
-    discard_notices();
+    discard_keepalives();
   }
 
   TcpTransport(const TcpTransport&) = delete;
@@ -298,7 +298,7 @@ class TcpTransport final : public Transport {
     PostedMessage& operation = operations_.find(request);
     const TimePoint started = Clock::now();
     try {
-      if (!await_completion(operation, deadline, credit_, silence_)) {
+      if (!await_completion(operation, deadline, credit_, inactivity_timeout_)) {
         throw Timeout(describe_timeout(operation, peer_of(operation.peer).name, Clock::now() - started));
       }
     } catch (...) {
@@ -347,15 +347,15 @@ class TcpTransport final : public Transport {
       for (const auto& connection : connections) sum += connection->sends.moved() + connection->receives.moved();
       return sum;
     }
-    std::uint64_t notices() const {
+    std::uint64_t keepalives() const {
       std::uint64_t sum = 0;
-      for (const auto& connection : connections) sum += connection->receives.notices();
+      for (const auto& connection : connections) sum += connection->receives.keepalives();
       return sum;
     }
   };
 
   // Tracks since when a count has not changed.
-  struct SilenceClock {
+  struct InactivityClock {
     bool has_moved(std::uint64_t to, TimePoint now) {
       if (count == to) return false;
       count = to;
@@ -398,7 +398,7 @@ class TcpTransport final : public Transport {
 
   void advance_sends(Connection& connection) {
     if (connection.sends.empty() || connection.sends.advance(connection.socket)) return;
-    connection.sends.drop_notices();  // a peer that has done its part and left needs none
+    connection.sends.drop_keepalives();  // a peer that has done its part and left needs none
     if (!connection.sends.empty()) throw PeerLost(describe_loss(connection.sends.front(), connection.peer_name));
   }
 
@@ -408,7 +408,8 @@ class TcpTransport final : public Transport {
   }
 
   // Returns whether the operation is complete; false only after `until`.
-  bool await_completion(const PostedMessage& operation, TimePoint until, SpinCredit& credit, Duration silence = {}) {
+  bool await_completion(const PostedMessage& operation, TimePoint until, SpinCredit& credit,
+                        Duration inactivity_timeout = {}) {
     if (operation.done) return true;
     if (credit.worth_spinning()) {
       credit.spun(look_busily(operation));
@@ -416,28 +417,28 @@ class TcpTransport final : public Transport {
     }
     progress();
     const Peer& peer = peer_of(operation.peer);
-    SilenceClock messages, signs;  // signs of life: messages and notices
-    bool notified = false;
+    InactivityClock messages, signs;  // signs of life: messages and keepalives
+    bool keepalive_sent = false;
     while (!operation.done) {
       abort_.check();
       const TimePoint now = Clock::now();
-      if (messages.has_moved(peer.moved(), now)) notified = false;
-      signs.has_moved(peer.moved() + peer.notices(), now);
-      if (now >= until && now >= signs.since + silence) return false;
-      if (silence > Duration::zero() && !notified && now >= messages.since + silence / 2) {
-        notified = true;
-        notify_peers();
+      if (messages.has_moved(peer.moved(), now)) keepalive_sent = false;
+      signs.has_moved(peer.moved() + peer.keepalives(), now);
+      if (now >= until && now >= signs.since + inactivity_timeout) return false;
+      if (inactivity_timeout > Duration::zero() && !keepalive_sent && now >= messages.since + inactivity_timeout / 2) {
+        keepalive_sent = true;
+        send_keepalives();
       }
-      poll_active(std::min(now < until ? until : now + silence, now + kAbortPollInterval));
+      poll_active(std::min(now < until ? until : now + inactivity_timeout, now + kAbortPollInterval));
       progress();
     }
     return true;
   }
 
-  void notify_peers() {
+  void send_keepalives() {
     for (const auto& [rank, peer] : peers_) {
       for (const auto& connection : peer->connections) {
-        connection->sends.push_notice(rank_);
+        connection->sends.push_keepalive(rank_);
         activate(*connection);
       }
     }
@@ -484,7 +485,7 @@ class TcpTransport final : public Transport {
 
   // Closing a connection with unread bytes resets it, and the peer loses what was sent to it last. Reads only what has
   // arrived by now: a peer that is still sending must learn that its message is not received.
-  void discard_notices() {
+  void discard_keepalives() {
     std::array<std::byte, 64 * sizeof(DataFrameHeader)> bytes;
     for (const auto& [rank, peer] : peers_) {
       for (const auto& connection : peer->connections) {
@@ -519,9 +520,9 @@ class TcpTransport final : public Transport {
   const int size_;
   const WaitPolicy policy_;
   const AbortFlag& abort_;
-  const Duration silence_;
+  const Duration inactivity_timeout_;
   std::map<int, std::unique_ptr<Peer>> peers_;  // by global rank
-  std::vector<Connection*> active_;             // those with posted operations, or notices to send
+  std::vector<Connection*> active_;             // those with posted operations, or keepalives to send
   OperationWindow operations_;
   SpinCredit credit_;          // of wait()
   SpinCredit arrival_credit_;  // of wait_until(): for peers that may be busy with something else
@@ -531,8 +532,8 @@ class TcpTransport final : public Transport {
 }  // namespace
 
 std::unique_ptr<Transport> make_tcp_transport(const MeshSetup& setup, WaitPolicy policy, const AbortFlag& abort,
-                                              Duration silence) {
-  return std::make_unique<TcpTransport>(setup, policy, abort, silence);
+                                              Duration inactivity_timeout) {
+  return std::make_unique<TcpTransport>(setup, policy, abort, inactivity_timeout);
 }
 
 }  // namespace hvd

@@ -9,9 +9,9 @@
 // Fast networks take several connections to fill. With K connections to a peer, the i-th message in either direction
 // uses connection i mod K. As each connection keeps its order, the messages of a direction keep theirs.
 //
-// A rank that has waited for half its silence limit without a byte from the awaited peer sends a notice, a header
-// without payload, to all peers. Ranks that wait for this one restart their limit when they receive it. In a chain of
-// waiting ranks the last one therefore times out first, and its error names the rank that is stuck.
+// A rank that has waited for half its inactivity_timeout limit without a byte from the awaited peer sends a keepalive,
+// a header without payload, to all peers. Ranks that wait for this one restart their limit when they receive it. In a
+// chain of waiting ranks the last one therefore times out first, and its error names the rank that is stuck.
 //
 // size() is the number of ranks of the mesh. A connection without posted operations is not watched: a peer that leaves
 // after it has done its part causes no error.
@@ -30,10 +30,10 @@
 namespace hvd {
 
 // The header of each message: 32 bytes, little endian, followed by `length` bytes of payload (docs/wire-format.md). In
-// a notice, which is no message, only `sender` is used.
+// a keepalive, which is no message, only `sender` is used.
 struct DataFrameHeader {
   static constexpr std::uint32_t kMagic = 0x64766806;
-  static constexpr std::uint32_t kNoticeMagic = 0x64766807;
+  static constexpr std::uint32_t kKeepaliveMagic = 0x64766807;
 
   std::uint32_t magic = kMagic;
   std::uint32_t sender = 0;  // global rank
@@ -48,10 +48,10 @@ struct DataFrameHeader {
 static_assert(sizeof(DataFrameHeader) == 32 && std::is_trivially_copyable_v<DataFrameHeader>);
 static_assert(std::endian::native == std::endian::little, "the wire format is little endian");
 
-// Returns when all connections are established. Throws as connect_mesh does. `abort` outlives the transport. `silence`:
-// the silence limit. A wait() continues beyond its deadline as long as bytes have moved between this rank and the peer,
-// notices included, within this time.
+// Returns when all connections are established. Throws as connect_mesh does. `abort` outlives the transport.
+// `inactivity_timeout`: the inactivity_timeout limit. A wait() continues beyond its deadline as long as bytes have
+// moved between this rank and the peer, keepalives included, within this time.
 std::unique_ptr<Transport> make_tcp_transport(const MeshSetup& setup, WaitPolicy policy, const AbortFlag& abort,
-                                              Duration silence = {});
+                                              Duration inactivity_timeout = {});
 
 }  // namespace hvd

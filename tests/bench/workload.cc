@@ -84,7 +84,7 @@ Workload::Workload(const WorkloadOptions& options, int rank, const ProcessSet& e
     : options_(options), rank_(rank), ranks_(everyone.size()) {
   call_.collective = options.collective;
   call_.set = &everyone;
-  call_.waiter = Waiter::caller;  // this thread does nothing else, as in a program's synchronous call
+  call_.driving_thread = DrivingThread::caller;  // this thread does nothing else, as in a program's synchronous call
   // The last rank, because rank 0 has the clock and a root may be done before anyone has its data.
   call_.root = ranks_ - 1;
   if (options.in_place && options.collective != Collective::allreduce) {

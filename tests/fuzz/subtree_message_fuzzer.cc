@@ -22,39 +22,39 @@ void negotiate(const hvd::SubtreeMessage& message) {
   try {
     for (int round = 0; round < 3; ++round) {
       request_aggregator.receive(0, message, hvd::TimePoint{});
-      if (const auto gathered = request_aggregator.take(hvd::TimePoint{} + hvd::Duration(2))) {
-        if (hvd::encode(hvd::decode_subtree_message(hvd::encode(*gathered))) != hvd::encode(*gathered))
-          __builtin_trap();
+      if (const auto merged = request_aggregator.take(hvd::TimePoint{} + hvd::Duration(2))) {
+        if (hvd::encode(hvd::decode_subtree_message(hvd::encode(*merged))) != hvd::encode(*merged)) __builtin_trap();
       }
       coordinator.receive(0, message, hvd::TimePoint{});
-      const auto answer = coordinator.respond(hvd::TimePoint{});
-      if (!answer) continue;
-      if (hvd::encode(hvd::decode_coordinator_message(hvd::encode(*answer))) != hvd::encode(*answer)) __builtin_trap();
-      request_aggregator.pass(*answer);
+      const auto responses = coordinator.respond(hvd::TimePoint{});
+      if (!responses) continue;
+      if (hvd::encode(hvd::decode_response_list(hvd::encode(*responses))) != hvd::encode(*responses)) __builtin_trap();
+      request_aggregator.observe(*responses);
       hvd::SubtreeMessage again = message;
-      again.applied_by_all = answer->number;
-      for (hvd::RankMessage& part : again.messages) part.applied = part.latest = answer->number;
+      again.applied_by_all = responses->number;
+      for (hvd::RankMessage& part : again.messages) part.applied = part.latest = responses->number;
       coordinator.receive(0, again, hvd::TimePoint{});
     }
   } catch (const hvd::Internal& error) {
-    // A violation of the protocol; an answer that cannot be read would be a defect.
+    // A violation of the protocol; a response list that cannot be read would be a defect.
     if (std::string(error.what()).starts_with("malformed")) __builtin_trap();
   }
 }
 
-// A node that listens to all ranks at once passes on what can be read, and nothing that cannot.
-void listen(std::span<const std::byte> bytes, const hvd::SubtreeMessage& message) {
+// A node that combines the messages of all ranks passes on what can be read, and nothing that cannot.
+void combine(std::span<const std::byte> bytes, const hvd::SubtreeMessage& message) {
   if (const auto opaque = hvd::peek(bytes)) {
     if (!std::ranges::equal(hvd::encode(*opaque), bytes)) __builtin_trap();
   }
   hvd::MessageCombiner message_combiner({{0, hvd::RankSet(0)}, {1, hvd::RankSet(1, 3)}}, hvd::Duration(1));
   std::size_t messages = 0;
   for (const int source : {0, 1, 0}) {
-    const auto heard = message_combiner.receive(source, hvd::Bytes(bytes.begin(), bytes.end()), true, hvd::TimePoint{});
-    messages += heard.apart.size();
-    if (heard.together) __builtin_trap();  // of ranks that are not the same
+    const auto released =
+        message_combiner.receive(source, hvd::Bytes(bytes.begin(), bytes.end()), true, hvd::TimePoint{});
+    messages += released.individual.size();
+    if (released.combined) __builtin_trap();  // of ranks that are not the same
   }
-  for (const auto& [source, held] : message_combiner.break_up().apart) {
+  for (const auto& [source, held] : message_combiner.release_individually().individual) {
     ++messages;
     if (hvd::encode(held) != hvd::encode(message)) __builtin_trap();  // bytes: a factor may be no number
   }
@@ -72,7 +72,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   const hvd::Bytes written = hvd::encode(message);
   if (hvd::encode(hvd::decode_subtree_message(written)) != written) __builtin_trap();
-  listen(std::as_bytes(std::span(data, size)), message);
+  combine(std::as_bytes(std::span(data, size)), message);
   negotiate(message);
   return 0;
 }

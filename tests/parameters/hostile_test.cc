@@ -70,12 +70,12 @@ class AttackedServer {
   }
 
   Socket connect() {
-    const ServerPlace place = ServerPlace::parse(store_.get(ps_keys::place(0, 1), deadline_after(kLong)));
-    return connect_authenticated(Address::parse(shares_memory_ ? place.local : place.remote), key_, Purpose::parameters,
-                                 1, deadline_after(kLong));
+    const ServerAddresses addresses = ServerAddresses::parse(store_.get(ps_keys::place(0, 1), deadline_after(kLong)));
+    return connect_authenticated(Address::parse(shares_memory_ ? addresses.local : addresses.remote), key_,
+                                 Purpose::parameters, 1, deadline_after(kLong));
   }
   Address remote() {
-    return Address::parse(ServerPlace::parse(store_.get(ps_keys::place(0, 1), deadline_after(kLong))).remote);
+    return Address::parse(ServerAddresses::parse(store_.get(ps_keys::place(0, 1), deadline_after(kLong))).remote);
   }
   std::unique_ptr<Pipe> connect_pipe() {
     return make_worker_pipe(connect(), shares_memory_, kDefaultLease, kOversubscribedPolicy, deadline_after(kLong));
@@ -403,13 +403,13 @@ TEST_CASE("a server whose copy of a shard is lost half made waits for the next o
   store.add(ps_keys::starts(0), 1);  // restarted: its shard is at the other server
   ParameterServer server({.servers = 2, .copies = 2}, store, key, log);
   std::thread thread = start_thread("server", [&] { server.run(); });
-  const ServerPlace place = ServerPlace::parse(store.get(ps_keys::place(0, 2), deadline_after(kLong)));
+  const ServerAddresses addresses = ServerAddresses::parse(store.get(ps_keys::place(0, 2), deadline_after(kLong)));
   for (int i = 0; i < 3; ++i) {
     INFO("connection " << i);
     try {
       const auto pipe = make_worker_pipe(
-          connect_authenticated(Address::parse(place.remote), key, Purpose::parameters, 1, deadline_after(5s)), false,
-          kDefaultLease, kOversubscribedPolicy, deadline_after(kLong));
+          connect_authenticated(Address::parse(addresses.remote), key, Purpose::parameters, 1, deadline_after(5s)),
+          false, kDefaultLease, kOversubscribedPolicy, deadline_after(kLong));
       put_frame(*pipe, {.op = PsOp::follow});
       CHECK(next_status(*pipe) == 0);
     } catch (const Error& error) {

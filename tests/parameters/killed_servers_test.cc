@@ -17,7 +17,7 @@
 #include "core/bootstrap/store_server.h"
 #include "parameters/client.h"
 #include "parameters/server.h"
-#include "parameters/shard_places.h"
+#include "parameters/shard_directory.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_folder.h"
 
@@ -128,14 +128,14 @@ TEST_CASE("servers are killed while a shard moves between them") {
   std::vector<std::uint64_t> keys(4000);
   std::iota(keys.begin(), keys.end(), std::uint64_t{0});
   const std::vector<float> ones(keys.size() * spec.width, 1.0f);
-  const ShardPlaces places(store, kServers);
+  const ShardDirectory directory(store, kServers);
   std::mt19937 dice(7);
   for (int trial = 1; trial <= kTrials; ++trial) {
     answered(worker.push(table, {.keys = keys, .gradients = ones.data()}));
     answered(worker.snapshot(folder.path()));
-    const int from = places.server_of(0), to = 1 - from;
+    const int from = directory.server_of(0), to = 1 - from;
     const auto before = processes.descriptors_of(to);
-    places.want(0, from, to);
+    directory.want(0, from, to);
     const Deadline begins = deadline_after(kTrialTimeout);
     while (processes.descriptors_of(to) == before && Clock::now() < begins) std::this_thread::yield();
     const Deadline dies = deadline_after(std::chrono::microseconds(dice() % 20'000));  // it may be over then
@@ -149,10 +149,10 @@ TEST_CASE("servers are killed while a shard moves between them") {
     CAPTURE(trial, from, killed);
     REQUIRE(rows == std::vector<float>(ones.size(), static_cast<float>(trial)));
     const Deadline deadline = deadline_after(kTrialTimeout);
-    while (places.server_of(0) != places.wanted_server_of(0) && Clock::now() < deadline) {
+    while (directory.server_of(0) != directory.wanted_server_of(0) && Clock::now() < deadline) {
       std::this_thread::sleep_for(1ms);
     }
-    REQUIRE(places.server_of(0) == places.wanted_server_of(0));
+    REQUIRE(directory.server_of(0) == directory.wanted_server_of(0));
   }
   answered(worker.leave());
 }

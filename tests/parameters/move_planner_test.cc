@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "parameters/held_shard.h"
+#include "parameters/shard_directory.h"
 #include "parameters/shard_moves.h"
-#include "parameters/shard_places.h"
 #include "tests/support/catch.h"
 
 namespace hvd {

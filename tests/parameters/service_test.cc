@@ -16,7 +16,7 @@
 #include "core/base/process.h"
 #include "parameters/client.h"
 #include "parameters/server.h"
-#include "parameters/shard_places.h"
+#include "parameters/shard_directory.h"
 #include "tests/support/catch.h"
 #include "tests/support/temporary_folder.h"
 
@@ -521,11 +521,11 @@ TEST_CASE("with two copies gradients are compensated once, and both have the sam
 
 // Until the shard is where it is wanted.
 bool await_move(const Store& store, int shard, int from, int to) {
-  const ShardPlaces places(store, 2);
-  places.want(shard, from, to);
+  const ShardDirectory directory(store, 2);
+  directory.want(shard, from, to);
   const Deadline deadline = deadline_after(kTestTimeout);
-  while (places.server_of(shard) != to && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
-  return places.server_of(shard) == to;
+  while (directory.server_of(shard) != to && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
+  return directory.server_of(shard) == to;
 }
 
 TEST_CASE("shards move while workers push, and each push counts once") {
@@ -611,17 +611,17 @@ TEST_CASE("a server that ends while a shard moves to it loses nothing, and gets 
     ++pushes;
   };
   push_all();
-  const ShardPlaces places(job.store, 2);
-  const auto is_settled = [&] { return places.wanted_server_of(0) == places.server_of(0); };
+  const ShardDirectory directory(job.store, 2);
+  const auto is_settled = [&] { return directory.wanted_server_of(0) == directory.server_of(0); };
   for (const Duration later : {0ms, 2ms, 5ms, 20ms, 400ms}) {
-    places.want(0, 0, 1);
+    directory.want(0, 0, 1);
     std::this_thread::sleep_for(later);  // it may not have begun, or be over
     job.stop(1);
-    if (places.server_of(0) == 0) push_all();  // else nobody answers before server 1 is there again
+    if (directory.server_of(0) == 0) push_all();  // else nobody answers before server 1 is there again
     job.start(1, options);
     push_all();
     while (!is_settled()) std::this_thread::sleep_for(1ms);
-    if (places.server_of(0) == 0) REQUIRE(await_move(job.store, 0, 0, 1));
+    if (directory.server_of(0) == 0) REQUIRE(await_move(job.store, 0, 0, 1));
     for (const auto& some : calls) {
       REQUIRE(pulled(*worker, table, some) == std::vector<float>(400 * 256, pushes));
     }
@@ -640,13 +640,13 @@ TEST_CASE("a hot part moves to a server that has less to do") {
     if (shard_of(spec, key, 4) % 2 == 0) keys.push_back(key);
   }
   const std::vector<float> ones(keys.size() * 256, 1.0f);
-  const ShardPlaces places(job.store, 2);
+  const ShardDirectory directory(job.store, 2);
   float pushes = 0;
   for (const Deadline deadline = deadline_after(kTestTimeout);
-       places.server_of(0) == places.server_of(2) && Clock::now() < deadline; ++pushes) {
+       directory.server_of(0) == directory.server_of(2) && Clock::now() < deadline; ++pushes) {
     pushed(*worker, table, keys, ones);
   }
-  CHECK(places.server_of(0) + places.server_of(2) == 1);
+  CHECK(directory.server_of(0) + directory.server_of(2) == 1);
   CHECK(pulled(*worker, table, keys) == std::vector<float>(ones.size(), pushes));
   worker->wait(worker->leave(), deadline_after(kTestTimeout));
 }

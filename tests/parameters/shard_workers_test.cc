@@ -19,8 +19,9 @@ PsRequest request_of(std::uint32_t worker, std::uint64_t incarnation = 1, std::u
 }
 
 ShardWorkers::Arrival greet(ShardWorkers& workers, std::uint32_t worker, std::uint32_t count,
-                            std::uint64_t incarnation = 1, std::uint32_t settled = 0) {
-  return workers.greet(request_of(worker, incarnation), {.protocol = PsHello::kProtocol, .workers = count}, settled);
+                            std::uint64_t incarnation = 1, std::uint32_t applied_clock = 0) {
+  return workers.greet(request_of(worker, incarnation), {.protocol = PsHello::kProtocol, .workers = count},
+                       applied_clock);
 }
 
 std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }

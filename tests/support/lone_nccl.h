@@ -59,7 +59,7 @@ class LoneNccl {
                                                                .abort = abort_,
                                                                .log = log_,
                                                                .devices = devices_,
-                                                               .host = host_,
+                                                               .cpu_backend = host_,
                                                                .through_host = nullptr});
   CollectiveCall call_;
 };

@@ -69,7 +69,7 @@ void run_in_job(const Launch& launch, RunOptions options, const std::function<vo
   }
   const Config config = rank_config(options, launch.rank);
   const Log log("test", LogLevel::warning);
-  const JobStore place = meet(launcher_rendezvous(launch, config), log, deadline_after(kTimeout));
+  const JobStore place = rendezvous_by_broadcast(launcher_rendezvous(launch, config), log, deadline_after(kTimeout));
   Runtime runtime(config, dependencies_of(options, launch.rank, place.store, place.key));
   run_as_rank(runtime, body);
 }

@@ -44,7 +44,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const DescribeRank& 
       stalls_(stall_inspector_for(options)),
       negotiations_({.size = options.size, .cache_capacity = options.cache_capacity, .join_scope = options.join_scope},
                     joins_, stalls_, describe_rank),
-      ready_(options.answers),
+      ready_(options.batching),
       locks_(options.locks) {
   outgoing_.number = 1;
 }
@@ -77,12 +77,12 @@ void Coordinator::receive(const RankMessage& message, TimePoint now) {
   }
   if (message.shut_down && !leaving_) leaving_ = message.ranks.lowest();
   if (message.applied < locked_by_) return;
-  heard_ = now;
+  last_request_at_ = now;
   for (const std::uint32_t slot : message.hits) receive_hit(message, slot, now);
   for (const SharedRequest& request : message.requests) receive_request(message, request, now);
 }
 
-std::optional<CoordinatorMessage> Coordinator::respond(TimePoint now) {
+std::optional<ResponseList> Coordinator::respond(TimePoint now) {
   if (closed_) return std::nullopt;
   if (now >= stalls_.next_check()) inspect_stalls(now);
   if (leaving_) execute_all(ready_.take_all());
@@ -97,11 +97,11 @@ std::optional<CoordinatorMessage> Coordinator::respond(TimePoint now) {
     response.kind = Response::Kind::shut_down;
     response.status = Status(StatusCode::shut_down, describe_rank_(*leaving_) + " has shut hvd down");
     response.rank = *leaving_;
-    answer(std::move(response));
+    append_response(std::move(response));
     closed_ = true;
   }
   if (outgoing_.entries.empty() && outgoing_.warnings.empty()) return std::nullopt;
-  CoordinatorMessage next;
+  ResponseList next;
   next.number = outgoing_.number + 1;
   next.entries.reserve(outgoing_.entries.size());  // the next step is probably like this one
   row_bytes_ = 0;
@@ -133,7 +133,7 @@ void Coordinator::receive_hit(const RankMessage& message, std::uint32_t slot, Ti
     Negotiation& negotiation = negotiations_.in_slot(slot);
     const bool nothing_pending = negotiation.failed.empty() && joins_.failed.empty();
     if (nothing_pending && (!negotiation.open || negotiation.cached == meant)) {
-      return conclude(negotiation, negotiations_.add_hit(negotiation, message, meant, now), now);
+      return apply_outcome(negotiation, negotiations_.add_hit(negotiation, message, meant, now), now);
     }
   }
   receive_request(message, meant->request_of(message.ranks), now);
@@ -159,14 +159,14 @@ void Coordinator::submit(Negotiation& negotiation, const RankMessage& message, c
     const std::string& name = *negotiation.name;
     RankSet free = deliver_failures(name, negotiation.failed.take_oldest(message.ranks), message.ranks);
     // Unnamed operations of ranks that have not come to a join that was given up are outdated.
-    if (is_made_up(name)) free = deliver_failures(name, joins_.failed.oldest(free), free);
+    if (is_generated_name(name)) free = deliver_failures(name, joins_.failed.oldest(free), free);
     if (free.empty()) return negotiations_.forget_if_idle(negotiation);
     if (free != message.ranks) {
       const RankMessage rest{.ranks = free, .applied = message.applied, .latest = message.latest};
       return submit(negotiation, rest, request_of(free, message.ranks, request), now);
     }
   }
-  conclude(negotiation, negotiations_.add_request(negotiation, message, request, now), now);
+  apply_outcome(negotiation, negotiations_.add_request(negotiation, message, request, now), now);
 }
 
 void Coordinator::join(const RankSet& ranks, const std::string& name, TimePoint now) {
@@ -176,7 +176,8 @@ void Coordinator::join(const RankSet& ranks, const std::string& name, TimePoint 
   joins_.name = name;
   learner_.disturbed();
   negotiations_.drop_before(ranks, negotiations_.order() + 1);
-  for (Negotiation* negotiation : negotiations_.open()) conclude(*negotiation, negotiations_.settle(*negotiation), now);
+  for (Negotiation* negotiation : negotiations_.open())
+    apply_outcome(*negotiation, negotiations_.update_readiness(*negotiation), now);
   if (joins_.ranks.count() < all_.count()) return;
   execute_all(ready_.take_all());
 
@@ -186,14 +187,14 @@ void Coordinator::join(const RankSet& ranks, const std::string& name, TimePoint 
   response.spec.name = name;
   response.spec.collective = Collective::join;
   response.rank = ranks.highest();
-  answer(std::move(response));
+  append_response(std::move(response));
   joins_.ranks.clear();
   stalls_.ended();
 }
 
-// ---- Answers
+// ---- Responses
 
-void Coordinator::conclude(Negotiation& negotiation, Negotiations::Outcome outcome, TimePoint now) {
+void Coordinator::apply_outcome(Negotiation& negotiation, Negotiations::Outcome outcome, TimePoint now) {
   if (outcome.ready) return ready_.add(negotiation, now);
   if (!outcome.fault.empty()) fail(negotiation, Status(StatusCode::mismatch, std::move(outcome.fault)));
 }
@@ -224,25 +225,25 @@ void Coordinator::execute(Negotiation& negotiation) {
     learner_.executed(response.slot, outgoing_.number, negotiation.applied);
     negotiations_.store(negotiation, outgoing_.number, sources_.applied_by_all(outgoing_.number - 1, joins_.ranks));
   }
-  answer(std::move(response));
+  append_response(std::move(response));
   negotiations_.close(negotiation);
 }
 
 void Coordinator::fail(Negotiation& negotiation, const Status& status) {
-  answer_error(*negotiation.name, status, negotiation.asked);
+  append_error(*negotiation.name, status, negotiation.asked);
   negotiations_.fail(negotiation, status);
 }
 
 // Ranks that have joined continue as if they had not. Requires that no negotiation is open.
 void Coordinator::fail_join(const Status& status) {
   execute_all(ready_.take_all());
-  answer_error(joins_.name, status, joins_.ranks);
+  append_error(joins_.name, status, joins_.ranks);
   joins_.failed.add(status, difference(all_, joins_.ranks), negotiations_.next_order());
   joins_.ranks.clear();
   stalls_.ended();
 }
 
-void Coordinator::answer_error(const std::string& name, const Status& status, const RankSet& ranks) {
+void Coordinator::append_error(const std::string& name, const Status& status, const RankSet& ranks) {
   Response response;
   response.kind = Response::Kind::error;
   response.spec.process_set = process_set_;
@@ -250,7 +251,7 @@ void Coordinator::answer_error(const std::string& name, const Status& status, co
   response.status = status;
   response.ranks = ranks.to_vector();
   learner_.disturbed();
-  answer(std::move(response));
+  append_response(std::move(response));
 }
 
 // Answers those of the ranks that were late for a failure with it. Returns the others.
@@ -258,7 +259,7 @@ RankSet Coordinator::deliver_failures(const std::string& name, const std::vector
                                       const RankSet& ranks) {
   RankSet free = ranks;
   for (const PendingFailures::Delivery& delivery : deliveries) {
-    answer_error(name, delivery.status, delivery.ranks);
+    append_error(name, delivery.status, delivery.ranks);
     free.remove(delivery.ranks);
   }
   return free;
@@ -268,7 +269,7 @@ void Coordinator::lock_schedule() {
   Response response;
   response.kind = Response::Kind::lock;
   response.schedule = learner_.schedule();
-  answer(std::move(response));
+  append_response(std::move(response));
   locked_by_ = outgoing_.number;
   ready_.take_all();
   for (Negotiation* negotiation : negotiations_.open()) negotiations_.close(*negotiation);
@@ -295,8 +296,10 @@ void Coordinator::inspect_stalls(TimePoint now) {
   // rank: until then the others had work.
   if (waiters.empty() && !joins_.ranks.empty()) {
     waiters.push_back(nullptr);
-    waiting.push_back(
-        {.name = joins_.name, .collective = Collective::join, .since = heard_, .missing = expected.to_vector()});
+    waiting.push_back({.name = joins_.name,
+                       .collective = Collective::join,
+                       .since = last_request_at_,
+                       .missing = expected.to_vector()});
   }
   StallInspector::Findings findings = stalls_.inspect(waiting, now, describe_rank_);
   if (!findings.warning.empty()) outgoing_.warnings.push_back(std::move(findings.warning));

@@ -1,8 +1,8 @@
 // Decides on rank 0 what all ranks perform next: counts requests, finds disagreements, and orders ready operations.
 //
-// Pure: no lock, no I/O, no clock. Owned by rank 0's ControlNode. It takes the requests of each
-// rank in the order in which that rank sent them (the control tree may reorder those of different names), from single
-// ranks or whole subtrees, and answers all ranks with one stream of numbered messages.
+// Pure: no lock, no I/O, no clock. Owned by rank 0's ControlNode. It takes the requests of each rank in the order in
+// which that rank sent them (the control tree may reorder those of different names), from single ranks or whole
+// subtrees, and sends all ranks one stream of numbered response lists.
 //
 // A *negotiation* of a name takes one submission of it by every rank. Its outcomes:
 // - It is ready as soon as every rank has asked or joined, and then executes when ready_queue.h says so.
@@ -12,7 +12,7 @@
 //   rank that joins is late for nothing.
 // - A rank that has received its error may ask again at once and thereby opens (or enters) the next negotiation,
 //   whatever the others are late for. They are told apart by counting each rank's submissions: a rank's n-th submission
-//   of a name belongs to the n-th negotiation, and gets exactly one answer.
+//   of a name belongs to the n-th negotiation, and gets exactly one response.
 //
 // For a join that is given up the ranks that have not joined are likewise late: their join ends at once with the same
 // error, and then each rank restarts the numbering of its unnamed operations (operation_table.h). Until then an
@@ -52,7 +52,7 @@ struct CoordinatorOptions {
   JoinScope join_scope = JoinScope::all;
   bool locks = false;  // lock steps that repeat: schedule_lock.h
   std::size_t max_row_bytes = kMaxRowBytes;
-  AnswerPolicy answers{};
+  BatchingPolicy batching{};
 };
 
 // Once steps repeat it answers with a schedule and is not needed any more (schedule_lock.h). It then forgets all
@@ -74,8 +74,8 @@ class Coordinator {
   // Whether no operation waits for a rank.
   bool idle() const { return stalls_.nothing_waits(); }
 
-  // The next message to every rank: all answers that are due, in the order in which they became due.
-  std::optional<CoordinatorMessage> respond(TimePoint now);
+  // The next message to every rank: all responses that are due, in the order in which they became due.
+  std::optional<ResponseList> respond(TimePoint now);
 
   // This rank has given up the schedule after so many steps.
   void unlock(std::uint64_t steps);
@@ -96,7 +96,7 @@ class Coordinator {
   void join(const RankSet& ranks, const std::string& name, TimePoint now);
 
   // Functions that may end a negotiation may also erase it, so callers call them last.
-  void conclude(Negotiation& negotiation, Negotiations::Outcome outcome, TimePoint now);
+  void apply_outcome(Negotiation& negotiation, Negotiations::Outcome outcome, TimePoint now);
   void execute_all(std::span<Negotiation* const> negotiations);
   void execute(Negotiation& negotiation);
   void fail(Negotiation& negotiation, const Status& status);
@@ -104,8 +104,8 @@ class Coordinator {
   void lock_schedule();
   void inspect_stalls(TimePoint now);
 
-  void answer(Response response) { outgoing_.entries.push_back({kNoSlot, std::move(response)}); }
-  void answer_error(const std::string& name, const Status& status, const RankSet& ranks);
+  void append_response(Response response) { outgoing_.entries.push_back({kNoSlot, std::move(response)}); }
+  void append_error(const std::string& name, const Status& status, const RankSet& ranks);
   RankSet deliver_failures(const std::string& name, const std::vector<PendingFailures::Delivery>& deliveries,
                            const RankSet& ranks);
   [[noreturn]] void violation(const RankSet& ranks, const std::string& what) const;
@@ -123,8 +123,8 @@ class Coordinator {
   ScheduleLearner learner_;
   std::uint64_t locked_by_ = 0;  // the last message with a schedule
 
-  TimePoint heard_{};            // when a rank last asked for something
-  CoordinatorMessage outgoing_;  // with the number that it will be sent with
+  TimePoint last_request_at_{};  // when a rank last asked for something
+  ResponseList outgoing_;        // with the number that it will be sent with
   std::size_t row_bytes_ = 0;    // of the responses in it
   std::optional<int> leaving_;   // the first rank that shuts down
   bool closed_ = false;

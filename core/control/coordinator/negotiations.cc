@@ -44,7 +44,7 @@ Negotiations::Outcome Negotiations::add_hit(Negotiation& negotiation, const Rank
     negotiation.cached = meant;
   }
   mark_asked(negotiation, message.ranks, message.latest);
-  return settle(negotiation);
+  return update_readiness(negotiation);
 }
 
 Negotiations::Outcome Negotiations::add_request(Negotiation& negotiation, const RankMessage& message,
@@ -56,10 +56,10 @@ Negotiations::Outcome Negotiations::add_request(Negotiation& negotiation, const 
   if (!fault.empty()) return {.fault = std::move(fault)};
   if (!negotiation.draft) negotiation.draft.emplace(all_.count(), request.spec);
   negotiation.draft->add(message.ranks, request);
-  return settle(negotiation);
+  return update_readiness(negotiation);
 }
 
-Negotiations::Outcome Negotiations::settle(Negotiation& negotiation) const {
+Negotiations::Outcome Negotiations::update_readiness(Negotiation& negotiation) const {
   if (negotiation.ready) return {};
   const RankSet absent = difference(joins_.ranks, negotiation.asked);
   std::string need;

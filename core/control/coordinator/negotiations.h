@@ -225,7 +225,7 @@ class Negotiations {
   Outcome add_request(Negotiation& negotiation, const RankMessage& message, const SharedRequest& request,
                       TimePoint now);
   // Whether nothing is missing any more, or what is missing will never come.
-  Outcome settle(Negotiation& negotiation) const;
+  Outcome update_readiness(Negotiation& negotiation) const;
 
   // Converts hits to whole requests, for a negotiation that differs from the last one.
   void collect_requests(Negotiation& negotiation) const;

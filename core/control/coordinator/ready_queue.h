@@ -1,9 +1,9 @@
 // Decides when the coordinator answers ready operations, and in which order.
 //
-// The operations of a burst become ready one by one, and each answer costs messages and collectives of its own: while
-// more operations are pending, the first answer waits for tens of microseconds, unless enough is ready to keep the
-// ranks busy for that long. If operations have priorities, an answer contains at most one bucket, so that an urgent
-// operation that becomes ready meanwhile overtakes those that still wait. Pure.
+// The operations of a burst become ready one by one, and each response list costs messages and collectives of its own:
+// while more operations are pending, the first response waits for tens of microseconds, unless enough is ready to keep
+// the ranks busy for that long. If operations have priorities, a response list has at most one bucket, so that an
+// urgent operation that becomes ready meanwhile overtakes those that still wait. Pure.
 #pragma once
 
 #include <algorithm>
@@ -20,19 +20,19 @@
 
 namespace hvd {
 
-struct AnswerPolicy {
+struct BatchingPolicy {
   struct Ready {
     std::int32_t priority = 0;  // higher ones first
     std::int64_t bytes = 0;
     TimePoint since{};
   };
-  // Transmitting more than this takes at least as long as an answer waits.
+  // Transmitting more than this takes at least as long as a response waits.
   static constexpr std::int64_t kBusyBytes = 256 * 1024;
 
   Duration coalescing{};          // zero: nothing waits
-  std::int64_t bucket_bytes = 0;  // the most bytes of an answer if operations have priorities
+  std::int64_t bucket_bytes = 0;  // the most bytes of a response list if operations have priorities
 
-  // When to answer. `ready`: at least one, in the order in which they became ready. `more`: some ranks have asked for
+  // When to respond. `ready`: at least one, in the order in which they became ready. `more`: some ranks have asked for
   // other operations.
   TimePoint due(const std::vector<Ready>& ready, bool more) const {
     if (!more) return TimePoint::min();
@@ -44,7 +44,7 @@ struct AnswerPolicy {
     return ready.front().since + coalescing;
   }
 
-  // The operations of the next answer, in order: indices.
+  // The operations of the next response list, in order: indices.
   std::vector<std::size_t> choose(const std::vector<Ready>& ready) const {
     std::vector<std::size_t> order(ready.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -62,9 +62,9 @@ struct AnswerPolicy {
 // The negotiations that are ready, until the policy has them answered. Owned by the Coordinator.
 class ReadyQueue {
  public:
-  explicit ReadyQueue(const AnswerPolicy& policy) : policy_(policy) {}
+  explicit ReadyQueue(const BatchingPolicy& policy) : policy_(policy) {}
 
-  void set_policy(const AnswerPolicy& policy) { policy_ = policy; }
+  void set_policy(const BatchingPolicy& policy) { policy_ = policy; }
   void add(Negotiation& negotiation, TimePoint now) {
     const OperationSpec& spec = negotiation.agreement().first();
     ready_.push_back(&negotiation);
@@ -108,9 +108,9 @@ class ReadyQueue {
     return taken_;
   }
 
-  AnswerPolicy policy_;
-  std::vector<Negotiation*> ready_;           // in the order in which they became ready
-  std::vector<AnswerPolicy::Ready> waiting_;  // the policy's input, for each of them
+  BatchingPolicy policy_;
+  std::vector<Negotiation*> ready_;             // in the order in which they became ready
+  std::vector<BatchingPolicy::Ready> waiting_;  // the policy's input, for each of them
   std::vector<Negotiation*> taken_;
   Deadline due_ = Deadline::max();
 };

@@ -33,14 +33,14 @@ StallInspector::Findings StallInspector::inspect(std::span<const WaitingOperatio
   Findings findings;
   if (operations.empty()) return findings;
   const bool overdue = warning_ > Duration::zero() && now - operations.front().since >= warning_;
-  if (!overdue) told_.clear();
+  if (!overdue) last_warning_.clear();
   if (overdue && now >= quiet_until_) {
-    const bool is_first = told_.empty();
+    const bool is_first = last_warning_.empty();
     Stalled found = stalled(operations, now);
-    if (found != told_) {
+    if (found != last_warning_) {
       findings.warning = warning(operations, now, describe_rank);
       pause_ = is_first ? warning_ : pause_ * 2;
-      told_ = std::move(found);
+      last_warning_ = std::move(found);
     }
     quiet_until_ = later(now, pause_);
   }
@@ -57,7 +57,7 @@ StallInspector::Findings StallInspector::inspect(std::span<const WaitingOperatio
 // quiet_until_ stays: repeated stalls are not reported each time.
 void StallInspector::forget() {
   next_check_ = Deadline::max();
-  told_.clear();
+  last_warning_.clear();
 }
 
 StallInspector::Stalled StallInspector::stalled(std::span<const WaitingOperation> operations, TimePoint now) const {

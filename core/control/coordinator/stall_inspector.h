@@ -71,8 +71,8 @@ class StallInspector {
   Duration warning_;
   Duration limit_;
   std::size_t waiting_ = 0;
-  Stalled told_;      // the content of the last warning
-  Duration pause_{};  // after that warning
+  Stalled last_warning_;  // the content of the last warning
+  Duration pause_{};      // after that warning
   TimePoint quiet_until_ = TimePoint::min();
   Deadline next_check_ = Deadline::max();
 };

@@ -41,7 +41,7 @@ struct SharedRequest {
 // The common message of some ranks.
 struct RankMessage {
   RankSet ranks{};
-  // The number of CoordinatorMessages after which the hits refer to the cache's content: for a single rank, those that
+  // The number of ResponseLists after which the hits refer to the cache's content: for a single rank, those that
   // it had applied when it wrote this.
   std::uint64_t applied = 0;
   std::uint64_t latest = 0;               // the most messages that one of the ranks had applied when it asked
@@ -95,7 +95,7 @@ struct Response {
 };
 
 // From the coordinator to every rank. Responses are performed in this order.
-struct CoordinatorMessage {
+struct ResponseList {
   // Either a whole response or a cache slot, whose response every rank has.
   struct Entry {
     std::uint32_t cached_slot = kNoSlot;
@@ -107,7 +107,7 @@ struct CoordinatorMessage {
   std::optional<Knobs> knobs{};       // from this message on
   std::vector<std::string> warnings;  // for every rank's log, for instance of a stall
 
-  bool operator==(const CoordinatorMessage&) const = default;
+  bool operator==(const ResponseList&) const = default;
 };
 
 }  // namespace hvd

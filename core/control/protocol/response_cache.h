@@ -56,7 +56,7 @@ class ResponseCache {
     return slots_[slot].response;
   }
   // The response of an entry: contained in it, or in its slot.
-  std::shared_ptr<const Response> resolve(CoordinatorMessage::Entry entry) const {
+  std::shared_ptr<const Response> resolve(ResponseList::Entry entry) const {
     return entry.response ? std::make_shared<const Response>(std::move(*entry.response)) : at(entry.cached_slot);
   }
 

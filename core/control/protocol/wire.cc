@@ -475,7 +475,7 @@ Response get_response(ByteReader& reader, std::string_view before) {
   return response;
 }
 
-CoordinatorMessage::Entry get_entry(ByteReader& reader, std::string_view before) {
+ResponseList::Entry get_entry(ByteReader& reader, std::string_view before) {
   const auto kind = reader.get<std::uint8_t>();
   if (kind == kCachedEntry) return {.cached_slot = get_slot(reader), .response = std::nullopt};
   if (kind != kResponseEntry) malformed("unknown entry " + std::to_string(kind));
@@ -520,7 +520,7 @@ std::optional<OpaqueMessage> peek(std::span<const std::byte> bytes) {
   message.applied = reader.get<std::uint64_t>();
   message.latest = reader.get<std::uint64_t>();
   if (reader.get<std::uint8_t>() != 0) return std::nullopt;
-  message.said = reader.rest();
+  message.body = reader.rest();
   return message;
 }
 
@@ -533,7 +533,7 @@ Bytes encode(const OpaqueMessage& message) {
   writer.put(message.applied);
   writer.put(message.latest);
   writer.put(std::uint8_t{0});
-  writer.put_bytes(message.said);
+  writer.put_bytes(message.body);
   return writer.take();
 }
 
@@ -543,14 +543,14 @@ std::size_t row_bytes(const Response& response) {
   return bytes;
 }
 
-Bytes encode(const CoordinatorMessage& message) {
+Bytes encode(const ResponseList& message) {
   if (message.entries.size() > kMaxEntries) throw InvalidArgument("a message of too many responses");
   ByteWriter writer;
   writer.put(kCoordinatorMessage);
   writer.put(message.number);
   writer.put(static_cast<std::uint32_t>(message.entries.size()));
   std::string_view before;
-  for (const CoordinatorMessage::Entry& entry : message.entries) {
+  for (const ResponseList::Entry& entry : message.entries) {
     writer.put(entry.response ? kResponseEntry : kCachedEntry);
     if (entry.response) {
       put_response(writer, *entry.response, before);
@@ -570,10 +570,10 @@ Bytes encode(const CoordinatorMessage& message) {
   return writer.take();
 }
 
-CoordinatorMessage decode_coordinator_message(std::span<const std::byte> bytes) {
+ResponseList decode_response_list(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
   expect_kind(reader, kCoordinatorMessage);
-  CoordinatorMessage message;
+  ResponseList message;
   message.number = reader.get<std::uint64_t>();
   const std::uint32_t entries = reader.get_count(kMinEntryBytes);
   if (entries > kMaxEntries) malformed(std::to_string(entries) + " entries");

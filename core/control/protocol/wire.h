@@ -33,7 +33,7 @@ inline constexpr int kMaxRanks = 1 << 24;
 
 // Throws InvalidArgument if a name, a slot or a count exceeds its limit.
 Bytes encode(const SubtreeMessage& message);
-Bytes encode(const CoordinatorMessage& message);
+Bytes encode(const ResponseList& message);
 
 // The header of a SubtreeMessage with a single part and without a leave; the hits and requests stay encoded in `said`,
 // so that equal content is recognised by its bytes.
@@ -42,13 +42,13 @@ struct OpaqueMessage {
   RankSet ranks;
   std::uint64_t applied = 0;
   std::uint64_t latest = 0;
-  std::span<const std::byte> said;
+  std::span<const std::byte> body;
 };
 // Null if it is another kind of message. Throws Internal if what it reads is malformed.
 std::optional<OpaqueMessage> peek(std::span<const std::byte> bytes);
 Bytes encode(const OpaqueMessage& message);
 
 SubtreeMessage decode_subtree_message(std::span<const std::byte> bytes);
-CoordinatorMessage decode_coordinator_message(std::span<const std::byte> bytes);
+ResponseList decode_response_list(std::span<const std::byte> bytes);
 
 }  // namespace hvd

@@ -66,10 +66,10 @@ class ScheduleLearner {
   }
 
   // The schedule was given up after so many performed steps. After a schedule that lasted for fewer than kFewSteps,
-  // twice as many repetitions are required (at most kMostNeeded); a schedule that lasts longer, or kManySteps
+  // twice as many repetitions are required (at most kMaxNeeded); a schedule that lasts longer, or kManySteps
   // repetitions without one, resets this.
   void given_up(std::uint64_t steps) {
-    const unsigned more = std::min(needed_ * 2, kMostNeeded);
+    const unsigned more = std::min(needed_ * 2, kMaxNeeded);
     disturbed();
     needed_ = steps < kFewSteps ? more : 1;
   }
@@ -85,7 +85,7 @@ class ScheduleLearner {
   };
   using SlotSet = std::vector<bool>;
 
-  static constexpr unsigned kMostNeeded = 64;            // repetitions
+  static constexpr unsigned kMaxNeeded = 64;             // repetitions
   static constexpr std::uint64_t kFewSteps = 8;          // a schedule of fewer has cost about what it saved
   static constexpr unsigned kManySteps = 2 * kFewSteps;  // would have paid off, whatever became of earlier ones
 

@@ -5,7 +5,7 @@
 //   propose   the coordinator has sent a schedule to follow from here on. It does so between two operations, in the
 //             stream that all ranks follow, so all begin at the same place. This rank has not yet seen that all do.
 //   locked    stages are performed in the order of the schedule, repeatedly, each as soon as this rank has submitted
-//             its operations. Every rank *asks* for a stage by the data that it publishes (Entry::asking).
+//             its operations. Every rank *asks* for a stage by the data that it publishes (EntryMode::asking).
 //   breaking  this rank wants to negotiate again. It declines the next stage, and requests that the others do so too
 //             (ControlChannel::request_break), unless they ask for the stage anyway.
 //
@@ -69,7 +69,7 @@ class ScheduleLock {
   std::uint64_t number() const { return number_; }
   Cause cause() const { return cause_; }
 
-  // This rank has submitted the operation in `slot`. False if it is not in the schedule: break_up() is due.
+  // This rank has submitted the operation in `slot`. False if it is not in the schedule: request_end() is due.
   bool submitted(std::uint32_t slot) {
     if (slot >= stage_of_.size() || stage_of_[slot] == kNone) return false;
     ++stages_[stage_of_[slot]].submitted;
@@ -107,7 +107,7 @@ class ScheduleLock {
   std::uint64_t steps_of_all_locks() const { return earlier_steps_ + steps_; }
 
   // This rank wants the lock to end. -> BREAKING. The first cause counts.
-  void break_up(Cause cause) {
+  void request_end(Cause cause) {
     if (state_ == State::breaking) return;
     state_ = State::breaking;
     cause_ = cause;

@@ -23,7 +23,7 @@ inline int culprit_of(const Status& own, const Topology& topology) {
 }
 
 // The status to send to other ranks for a failure found here: which rank is lost, or that this rank has given up.
-inline Status as_told(const Status& own, const Topology& topology) {
+inline Status status_for_peers(const Status& own, const Topology& topology) {
   if (own.code() == StatusCode::peer_lost) return own;
   return Status(StatusCode::aborted, topology.describe(topology.rank) + " has given up the job: " + own.message(),
                 culprit_of(own, topology));
@@ -54,12 +54,12 @@ class ControlChannel {
   virtual void broadcast_abort(const Status& reason) = 0;
 
   // The doorbell's value before the last receive(): anything that arrives later ends a wait() for this value.
-  virtual std::uint32_t heard() const = 0;
+  virtual std::uint32_t doorbell_seen() const = 0;
 
-  // Sleeps until a message, a wake(), a request_break() or a raised AbortFlag since the doorbell had the value `heard`,
-  // or the deadline. `busily`: spins first, for an answer that is due within microseconds; null: sleeps at once. Any
-  // thread.
-  virtual void wait(std::uint32_t heard, Deadline deadline, AdaptiveWait* busily) = 0;
+  // Sleeps until a message, a wake(), a request_break() or a raised AbortFlag since the doorbell had the value
+  // `doorbell_seen`, or the deadline. `busily`: spins first, for an answer that is due within microseconds; null:
+  // sleeps at once. Any thread.
+  virtual void wait(std::uint32_t doorbell_seen, Deadline deadline, AdaptiveWait* busily) = 0;
 
   // Ends the current wait(), or the next one. Any thread.
   virtual void wake() = 0;
@@ -83,7 +83,7 @@ class ControlChannel {
 // Ends the job on all ranks because of a failure on this one; no effect if the job has ended already.
 inline void end_job(const Status& own, const Topology& topology, AbortFlag& abort, ControlChannel& channel) {
   abort.raise(Status(own.code(), own.message(), culprit_of(own, topology)),
-              [&](const Status&) { channel.broadcast_abort(as_told(own, topology)); });
+              [&](const Status&) { channel.broadcast_abort(status_for_peers(own, topology)); });
 }
 
 }  // namespace hvd

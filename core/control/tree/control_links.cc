@@ -169,7 +169,7 @@ ControlLinks::ControlLinks(const Topology& topology, const ControlTree& tree, St
       on_abort_(std::move(on_abort)) {
   if (topology.size == 1) return;
   try {
-    meet(tree, store, key, local_host, deadline);
+    connect_neighbours(tree, store, key, local_host, deadline);
     watch_links();
     thread_ = start_thread("hvd-links", [this] { run(); });
   } catch (...) {
@@ -181,8 +181,8 @@ ControlLinks::ControlLinks(const Topology& topology, const ControlTree& tree, St
 
 ControlLinks::~ControlLinks() { stop(); }
 
-void ControlLinks::meet(const ControlTree& tree, Store& store, const JobKey& key, const std::string& local_host,
-                        Deadline deadline) {
+void ControlLinks::connect_neighbours(const ControlTree& tree, Store& store, const JobKey& key,
+                                      const std::string& local_host, Deadline deadline) {
   // The listener first: children need not wait until this rank has connected to its parent.
   std::optional<Acceptor> acceptor;
   if (!tree.is_leaf()) {
@@ -245,7 +245,7 @@ void ControlLinks::run() {
       if (event.data.u64 == kStopToken) return;
       try {
         if (event.data.u64 == kTimerToken) {
-          look_for_silence();
+          check_leases();
           continue;
         }
         Link& link = *links_[event.data.u64];
@@ -279,7 +279,7 @@ void ControlLinks::read(Link& link) {
   }
 }
 
-void ControlLinks::look_for_silence() {
+void ControlLinks::check_leases() {
   std::uint64_t expirations;
   [[maybe_unused]] const auto count = ::read(timer_.get(), &expirations, sizeof expirations);
   timing_ = false;  // what is sent from now on starts it again
@@ -287,7 +287,7 @@ void ControlLinks::look_for_silence() {
     if (link->departed || link->lost) continue;
     const Delivery delivery = link->socket.delivery();
     if (!delivery.complete) start_timer();
-    const Duration silence = link->silence.look(delivery, Clock::now());
+    const Duration silence = link->silence.update(delivery, Clock::now());
     if (silence >= lease_) lose(*link, silent_for(silence));
   }
 }
@@ -305,11 +305,11 @@ void ControlLinks::handle_frame(Link& link, const Bytes& frame) {
   switch (static_cast<FrameKind>(reader.get<std::uint8_t>())) {
     case FrameKind::message: on_message_(link.rank, Bytes(frame.begin() + 1, frame.end())); return;
     case FrameKind::goodbye: link.departed = true; return;
-    case FrameKind::abort: raise_and_tell(decode_status(reader), link.rank); return;
-    case FrameKind::break_up: {
+    case FrameKind::abort: raise_and_notify(decode_status(reader), link.rank); return;
+    case FrameKind::break_lock: {
       const auto lock_number = reader.get<std::uint64_t>();
       reader.expect_end();
-      if (tell_break(lock_number, link.rank)) on_break_(lock_number);
+      if (forward_break(lock_number, link.rank)) on_break_(lock_number);
       return;
     }
   }
@@ -319,7 +319,7 @@ void ControlLinks::handle_frame(Link& link, const Bytes& frame) {
 void ControlLinks::lose(Link& link, const std::string& how) {
   link.give_up();
   if (link.departed) return;
-  raise_and_tell(
+  raise_and_notify(
       Status(StatusCode::peer_lost, topology_.describe(link.rank) + " is lost: " + how, job_rank_of(link.rank)),
       link.rank);
 }
@@ -327,22 +327,22 @@ void ControlLinks::lose(Link& link, const std::string& how) {
 // This rank cannot go on.
 void ControlLinks::fail(const Status& own) {
   const bool is_first = abort_.raise(Status(own.code(), own.message(), culprit_of(own, topology_)),
-                                     [&](const Status&) { tell(as_told(own, topology_), -1); });
-  if (!is_first) tell(abort_.reason(), -1);
+                                     [&](const Status&) { notify_neighbours(status_for_peers(own, topology_), -1); });
+  if (!is_first) notify_neighbours(abort_.reason(), -1);
 }
 
 // The flag may have been raised by another process set's links, which have other neighbours: these notify their
 // neighbours in any case.
-void ControlLinks::raise_and_tell(const Status& reason, int except_rank) {
-  if (abort_.raise(reason, [&](const Status& first) { tell(first, except_rank); })) {
+void ControlLinks::raise_and_notify(const Status& reason, int except_rank) {
+  if (abort_.raise(reason, [&](const Status& first) { notify_neighbours(first, except_rank); })) {
     log_.debug("aborting: " + reason.message());
   } else {
-    tell(abort_.reason(), except_rank);
+    notify_neighbours(abort_.reason(), except_rank);
   }
 }
 
-void ControlLinks::tell(const Status& reason, int except_rank) {
-  if (told_.exchange(true)) return;
+void ControlLinks::notify_neighbours(const Status& reason, int except_rank) {
+  if (abort_sent_.exchange(true)) return;
   if (on_abort_) return on_abort_(reason);
   const Bytes payload = encode_status(reason);
   for (auto& link : links_) {
@@ -356,16 +356,16 @@ void ControlLinks::send(int to, const Bytes& payload) {
 }
 
 // Sends to the neighbours of this rank. False if the number is already known.
-bool ControlLinks::tell_break(std::uint64_t lock_number, int except_rank) {
-  std::uint64_t known = broken_.load();
+bool ControlLinks::forward_break(std::uint64_t lock_number, int except_rank) {
+  std::uint64_t known = break_requested_.load();
   do {
     if (lock_number <= known) return false;
-  } while (!broken_.compare_exchange_weak(known, lock_number));
+  } while (!break_requested_.compare_exchange_weak(known, lock_number));
   ByteWriter writer;
   writer.put(lock_number);
   const Bytes payload = writer.take();
   for (auto& link : links_) {
-    if (link->rank != except_rank) enqueue(*link, FrameKind::break_up, payload);
+    if (link->rank != except_rank) enqueue(*link, FrameKind::break_lock, payload);
   }
   return true;
 }

@@ -43,10 +43,10 @@ class ControlLinks {
 
   // Any thread; never blocks.
   void send(int to, const Bytes& payload);
-  void broadcast_abort(const Status& reason) { tell(reason, -1); }
+  void broadcast_abort(const Status& reason) { notify_neighbours(reason, -1); }
   // Calls on_break on every other rank, along the tree. Each number is sent once, on the first call, and not after a
   // higher one.
-  void request_break(std::uint64_t lock_number) { tell_break(lock_number, -1); }
+  void request_break(std::uint64_t lock_number) { forward_break(lock_number, -1); }
 
   // Sends what is queued and a goodbye to every peer, waits for that until the deadline, and stops the thread.
   void close(Deadline deadline);
@@ -57,22 +57,23 @@ class ControlLinks {
  private:
   void stop();
 
-  enum class FrameKind : std::uint8_t { message = 1, goodbye = 2, abort = 3, break_up = 4 };
+  enum class FrameKind : std::uint8_t { message = 1, goodbye = 2, abort = 3, break_lock = 4 };
   class Link;
 
-  void meet(const ControlTree& tree, Store& store, const JobKey& key, const std::string& local_host, Deadline deadline);
+  void connect_neighbours(const ControlTree& tree, Store& store, const JobKey& key, const std::string& local_host,
+                          Deadline deadline);
   void accept_children(const ControlTree& tree, Acceptor& acceptor, Store& store, Deadline deadline);
   int job_rank_of(int rank) const;
   void watch_links();
   void run();
   void read(Link& link);
-  void look_for_silence();
+  void check_leases();
   void handle_frame(Link& link, const Bytes& frame);
   void lose(Link& link, const std::string& how);
   void fail(const Status& own);
-  void raise_and_tell(const Status& reason, int except_rank);
-  void tell(const Status& reason, int except_rank);
-  bool tell_break(std::uint64_t lock_number, int except_rank);
+  void raise_and_notify(const Status& reason, int except_rank);
+  void notify_neighbours(const Status& reason, int except_rank);
+  bool forward_break(std::uint64_t lock_number, int except_rank);
   void enqueue(Link& link, FrameKind kind, std::span<const std::byte> payload);
   void start_timer();
 
@@ -83,9 +84,9 @@ class ControlLinks {
   const OnMessage on_message_;
   const OnBreak on_break_;
   const OnAbort on_abort_;
-  std::atomic<bool> told_{false};         // the reason of the job's end has been sent
-  std::atomic<bool> timing_{false};       // the timer is running
-  std::atomic<std::uint64_t> broken_{0};  // the highest number of a lock sent or received
+  std::atomic<bool> abort_sent_{false};            // the reason of the job's end has been sent
+  std::atomic<bool> timing_{false};                // the timer is running
+  std::atomic<std::uint64_t> break_requested_{0};  // the highest number of a lock sent or received
   std::vector<std::unique_ptr<Link>> links_;
   FileDescriptor epoll_;
   FileDescriptor stop_event_;

@@ -22,7 +22,7 @@ struct ControlTree {
 
   bool is_root() const { return parent == kNoParent; }
   bool is_leaf() const { return children.empty(); }
-  // The senders of messages to this rank, itself included, with the ranks for which each speaks.
+  // The senders of messages to this rank, itself included, with the ranks for which each sends.
   std::map<int, RankSet> sources(int self) const;
 };
 

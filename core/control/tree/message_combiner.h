@@ -26,13 +26,13 @@ namespace hvd {
 class MessageCombiner {
  public:
   // What is to be read now: messages of one source each, in this order; or the common message of all sources.
-  struct Heard {
-    std::vector<std::pair<int, SubtreeMessage>> apart{};
-    std::optional<Bytes> together{};
-    std::uint64_t applied_by_all = 0;  // in `together`
+  struct Released {
+    std::vector<std::pair<int, SubtreeMessage>> individual{};
+    std::optional<Bytes> combined{};
+    std::uint64_t applied_by_all = 0;  // in `combined`
   };
 
-  // `sources`: the senders of messages to this node, itself included, with the ranks for which each speaks.
+  // `sources`: the senders of messages to this node, itself included, with the ranks for which each sends.
   MessageCombiner(const std::map<int, RankSet>& sources, Duration delay) : delay_(delay) {
     for (const auto& [source, ranks] : sources) {
       sources_[source].ranks = ranks;
@@ -41,50 +41,50 @@ class MessageCombiner {
   }
 
   // `idle`: the reader waits for no rank. Throws Internal if the message is malformed.
-  Heard receive(int source, Bytes message, bool idle, TimePoint now) {
+  Released receive(int source, Bytes message, bool idle, TimePoint now) {
     const auto found = sources_.find(source);
     if (const auto opaque = peek(message); opaque && found != sources_.end() && opaque->ranks == found->second.ranks) {
-      if (join_in(found->second, source, *opaque)) {
-        return held_.front().speakers.size() == sources_.size() ? take_front() : Heard();
+      if (add_to_held(found->second, source, *opaque)) {
+        return held_.front().senders.size() == sources_.size() ? release_combined() : Released();
       }
-      if (idle && begin(found->second, source, *opaque, message, now)) return {};
+      if (idle && hold(found->second, source, *opaque, message, now)) return {};
     }
-    Heard heard = break_up();
-    heard.apart.emplace_back(source, decode_subtree_message(message));
-    return heard;
+    Released released = release_individually();
+    released.individual.emplace_back(source, decode_subtree_message(message));
+    return released;
   }
 
   // Returns all held messages.
-  Heard break_up() {
-    Heard heard;
-    for (const Statement& statement : held_) {
-      for (const Speaker& speaker : statement.speakers) {
-        heard.apart.emplace_back(speaker.source, said_by(speaker, statement.opaque));
+  Released release_individually() {
+    Released released;
+    for (const HeldMessage& held : held_) {
+      for (const Sender& sender : held.senders) {
+        released.individual.emplace_back(sender.source, message_of(sender, held.opaque));
       }
     }
     held_.clear();
-    for (auto& [number, source] : sources_) source.said = 0;
-    return heard;
+    for (auto& [number, source] : sources_) source.held = 0;
+    return released;
   }
 
   // The same, if the oldest has been held for too long.
-  Heard take(TimePoint now) { return now >= next_deadline() ? break_up() : Heard(); }
+  Released take(TimePoint now) { return now >= next_deadline() ? release_individually() : Released(); }
   Deadline next_deadline() const { return held_.empty() ? Deadline::max() : held_.front().since + delay_; }
 
  private:
   struct Source {
     RankSet ranks;
-    std::size_t said = 0;  // how many of the held statements it has sent
+    std::size_t held = 0;  // how many of the held messages it has sent
   };
-  struct Speaker {
+  struct Sender {
     int source;
     std::uint64_t applied_by_all;
     std::uint64_t latest;
   };
-  struct Statement {
+  struct HeldMessage {
     Bytes bytes;
     OpaqueMessage opaque;  // points into `bytes`
-    std::vector<Speaker> speakers;
+    std::vector<Sender> senders;
     TimePoint since;
   };
 
@@ -100,47 +100,47 @@ class MessageCombiner {
   }
 
   // Whether the source has sent the same as others before it.
-  bool join_in(Source& source, int number, const OpaqueMessage& message) {
-    if (source.said == held_.size()) return false;
-    Statement& statement = held_[source.said];
-    if (message.applied != statement.opaque.applied || !same(message.said, statement.opaque.said)) return false;
-    ++source.said;
-    statement.speakers.push_back({number, message.applied_by_all, message.latest});
+  bool add_to_held(Source& source, int number, const OpaqueMessage& message) {
+    if (source.held == held_.size()) return false;
+    HeldMessage& held = held_[source.held];
+    if (message.applied != held.opaque.applied || !same(message.body, held.opaque.body)) return false;
+    ++source.held;
+    held.senders.push_back({number, message.applied_by_all, message.latest});
     return true;
   }
   // Whether a message that this source is the first to send is to be held.
-  bool begin(Source& source, int number, const OpaqueMessage& message, Bytes& bytes, TimePoint now) {
-    if (source.said < held_.size()) return false;
+  bool hold(Source& source, int number, const OpaqueMessage& message, Bytes& bytes, TimePoint now) {
+    if (source.held < held_.size()) return false;
     if (!can_be_common(decode_subtree_message(bytes).messages.front())) return false;
-    ++source.said;
-    const Speaker speaker{number, message.applied_by_all, message.latest};
+    ++source.held;
+    const Sender sender{number, message.applied_by_all, message.latest};
     // Moving the vector does not move the bytes.
-    held_.push_back({std::move(bytes), message, {speaker}, now});
+    held_.push_back({std::move(bytes), message, {sender}, now});
     return true;
   }
-  Heard take_front() {
-    Statement statement = std::move(held_.front());
+  Released release_combined() {
+    HeldMessage held = std::move(held_.front());
     held_.pop_front();
-    for (auto& [number, source] : sources_) --source.said;
-    OpaqueMessage& common = statement.opaque;
+    for (auto& [number, source] : sources_) --source.held;
+    OpaqueMessage& common = held.opaque;
     common.ranks = all_;
-    for (const Speaker& speaker : statement.speakers) {
-      common.applied_by_all = std::min(common.applied_by_all, speaker.applied_by_all);
-      common.latest = std::max(common.latest, speaker.latest);
+    for (const Sender& sender : held.senders) {
+      common.applied_by_all = std::min(common.applied_by_all, sender.applied_by_all);
+      common.latest = std::max(common.latest, sender.latest);
     }
-    return {.together = encode(common), .applied_by_all = common.applied_by_all};
+    return {.combined = encode(common), .applied_by_all = common.applied_by_all};
   }
-  SubtreeMessage said_by(const Speaker& speaker, OpaqueMessage statement) const {
-    statement.applied_by_all = speaker.applied_by_all;
-    statement.ranks = sources_.at(speaker.source).ranks;
-    statement.latest = speaker.latest;
-    return decode_subtree_message(encode(statement));
+  SubtreeMessage message_of(const Sender& sender, OpaqueMessage opaque) const {
+    opaque.applied_by_all = sender.applied_by_all;
+    opaque.ranks = sources_.at(sender.source).ranks;
+    opaque.latest = sender.latest;
+    return decode_subtree_message(encode(opaque));
   }
 
   const Duration delay_;
   RankSet all_;
   std::map<int, Source> sources_;
-  std::deque<Statement> held_;
+  std::deque<HeldMessage> held_;
 };
 
 }  // namespace hvd

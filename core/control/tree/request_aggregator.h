@@ -29,7 +29,7 @@ namespace hvd {
 
 class RequestAggregator {
  public:
-  // `sources`: the senders of messages to this node, itself included, with the ranks for which each speaks.
+  // `sources`: the senders of messages to this node, itself included, with the ranks for which each sends.
   RequestAggregator(const std::map<int, RankSet>& sources, Duration delay, DescribeRank describe_rank)
       : delay_(delay), describe_rank_(std::move(describe_rank)), sources_(sources) {
     for (const auto& [source, ranks] : sources) subtree_.add(ranks);
@@ -45,30 +45,30 @@ class RequestAggregator {
       if (part.latest > part.applied) violation(source, "contradicts itself about the messages that it has applied");
       applied = std::max(applied, part.applied);
     }
-    if (applied > passed_) {
+    if (applied > last_number_) {
       violation(source, "claims to have applied message " + std::to_string(applied) + ", but only " +
-                            std::to_string(passed_) + " were sent");
+                            std::to_string(last_number_) + " were sent");
     }
     // A rank that leaves while its join ends may report a lower number than end_join() has assumed.
     found->applied = std::max(found->applied, message.applied_by_all);
-    for (const RankMessage& part : message.messages) hear(part, now);
+    for (const RankMessage& part : message.messages) add(part, now);
   }
 
   // All sources sent one combined message, which bypasses this object. All have applied at least this many messages.
-  void let_pass(std::uint64_t applied_by_all) { sources_.have_applied(applied_by_all); }
+  void note_combined(std::uint64_t applied_by_all) { sources_.have_applied(applied_by_all); }
 
   // Whether it waits for no rank and has nothing to send.
-  bool idle() const { return rounds_.empty() && joined_.empty() && outgoing_.empty(); }
+  bool idle() const { return open_.empty() && joined_.empty() && outgoing_.empty(); }
 
   // Processes a message from above, before any rank of the subtree applies it.
-  void pass(const CoordinatorMessage& message) {
+  void observe(const ResponseList& message) {
     for (const auto& entry : message.entries) {
       if (!entry.response) {
         if (entry.cached_slot < slots_.size()) end_negotiation(slots_[entry.cached_slot].name);
         continue;
       }
       const Response& response = *entry.response;
-      end_join_as_told(response, message.number);
+      apply_join_end(response, message.number);
       if (response.kind == Response::Kind::lock) {
         forget_asked(message.number);
       } else {
@@ -77,29 +77,29 @@ class RequestAggregator {
       if (response.kind != Response::Kind::execute || response.slot == kNoSlot) continue;
       if (response.slot >= slots_.size()) slots_.resize(response.slot + std::size_t{1});
       Slot& slot = slots_[response.slot];
-      const auto evicted = rounds_.find(slot.name);
-      if (evicted != rounds_.end()) release(evicted->second);  // their hits mean the old content
+      const auto evicted = open_.find(slot.name);
+      if (evicted != open_.end()) release(evicted->second);  // their hits mean the old content
       slot = {response.spec.name, message.number, std::move(slot.name), slot.filled_by};
     }
-    passed_ = message.number;
+    last_number_ = message.number;
   }
 
   // The message that is due to go up, if any.
   std::optional<SubtreeMessage> take(TimePoint now) {
     if (now >= next_release_) {
       next_release_ = Deadline::max();
-      for (auto& [name, round] : rounds_) {
-        if (round.statements.empty()) continue;
-        if (now >= round.since + delay_) {
-          release(round);
+      for (auto& [name, negotiation] : open_) {
+        if (negotiation.unsent.empty()) continue;
+        if (now >= negotiation.since + delay_) {
+          release(negotiation);
         } else {
-          next_release_ = std::min(next_release_, round.since + delay_);
+          next_release_ = std::min(next_release_, negotiation.since + delay_);
         }
       }
     }
     if (outgoing_.empty()) return std::nullopt;
     for (RankMessage& message : outgoing_) std::sort(message.hits.begin(), message.hits.end());
-    return SubtreeMessage{.applied_by_all = sources_.applied_by_all(passed_, joined_),
+    return SubtreeMessage{.applied_by_all = sources_.applied_by_all(last_number_, joined_),
                           .messages = std::exchange(outgoing_, {})};
   }
 
@@ -112,7 +112,7 @@ class RequestAggregator {
   }
 
   // The common request of some ranks for a name: a hit on the name's slot, or a full request.
-  struct Statement {
+  struct MergedRequest {
     RankSet ranks;
     std::uint64_t latest = 0;
     std::uint32_t slot = kNoSlot;
@@ -126,25 +126,25 @@ class RequestAggregator {
   };
 
   // A negotiation of a name in this subtree.
-  struct Round {
+  struct SubtreeNegotiation {
     TimePoint since{};
-    RankSet heard;                      // the ranks that have asked
-    std::vector<Statement> statements;  // the part of that which has not gone up yet
+    RankSet asked;                      // the ranks that have asked
+    std::vector<MergedRequest> unsent;  // the part of that which has not gone up yet
 
-    // The statement of ranks that ask alike: the one that there is, or a new one.
-    Statement& said_alike(std::uint32_t slot) {
-      for (Statement& statement : statements) {
-        if (statement.slot == slot) return statement;
+    // The request of ranks that ask alike: the one that there is, or a new one.
+    MergedRequest& matching(std::uint32_t slot) {
+      for (MergedRequest& merged : unsent) {
+        if (merged.slot == slot) return merged;
       }
-      statements.emplace_back().slot = slot;
-      return statements.back();
+      unsent.emplace_back().slot = slot;
+      return unsent.back();
     }
-    Statement& said_alike(const OperationSpec& spec) {
-      for (Statement& statement : statements) {
-        if (statement.spec && is_like(*statement.spec, spec)) return statement;
+    MergedRequest& matching(const OperationSpec& spec) {
+      for (MergedRequest& merged : unsent) {
+        if (merged.spec && is_like(*merged.spec, spec)) return merged;
       }
-      statements.emplace_back().spec = spec;
-      return statements.back();
+      unsent.emplace_back().spec = spec;
+      return unsent.back();
     }
   };
 
@@ -157,122 +157,121 @@ class RequestAggregator {
     return a.process_set == b.process_set && can_be_shared(b) && agree(a, b);
   }
 
-  void hear(const RankMessage& message, TimePoint now) {
+  void add(const RankMessage& message, TimePoint now) {
     if (message.shut_down) {
       release_all();
-      on_behalf_of(message).shut_down = true;
+      message_for(message).shut_down = true;
     }
     if (message.applied < locked_by_) return;
-    for (const std::uint32_t slot : message.hits) hear_hit(message, slot, now);
+    for (const std::uint32_t slot : message.hits) add_hit(message, slot, now);
     for (const SharedRequest& request : message.requests) {
       if (request.spec.collective == Collective::join) {
-        hear_join(message, request);
+        add_join(message, request);
       } else {
-        hear_request(message, request, now);
+        add_request(message, request, now);
       }
     }
   }
-  void hear_hit(const RankMessage& message, std::uint32_t slot, TimePoint now) {
+  void add_hit(const RankMessage& message, std::uint32_t slot, TimePoint now) {
     if (slot >= slots_.size() || slots_[slot].name.empty() || message.applied < slots_[slot].filled_by) {
       // It means the slot's earlier content, or is invalid.
-      on_behalf_of(message).hits.push_back(slot);
-      return hear_late_hit(message, slot, now);
+      message_for(message).hits.push_back(slot);
+      return add_late_hit(message, slot, now);
     }
     const std::string& name = slots_[slot].name;
-    enter(name, message.ranks, now).said_alike(slot).add(message);
-    settle(name, message.ranks);
+    open_for(name, message.ranks, now).matching(slot).add(message);
+    release_if_complete(name, message.ranks);
   }
   // The hit has gone up; the negotiation of the name that it meant need not wait for these ranks.
-  void hear_late_hit(const RankMessage& message, std::uint32_t slot, TimePoint now) {
+  void add_late_hit(const RankMessage& message, std::uint32_t slot, TimePoint now) {
     if (slot >= slots_.size() || slots_[slot].last_name.empty() || message.applied < slots_[slot].last_filled_by)
       return;
     const std::string& name = slots_[slot].last_name;
-    enter(name, message.ranks, now);
-    settle(name, message.ranks);
+    open_for(name, message.ranks, now);
+    release_if_complete(name, message.ranks);
   }
-  void hear_request(const RankMessage& message, const SharedRequest& request, TimePoint now) {
+  void add_request(const RankMessage& message, const SharedRequest& request, TimePoint now) {
     const std::string& name = request.spec.name;
-    Statement& statement = enter(name, message.ranks, now).said_alike(request.spec);
+    MergedRequest& merged = open_for(name, message.ranks, now).matching(request.spec);
     if (differs_by_rank(request.spec.collective) && can_be_shared(request.spec)) {
       auto part = request.parts.begin();
-      message.ranks.for_each([&](int rank) {
-        statement.parts.emplace(rank, part != request.parts.end() ? *part++ : part_of(request.spec));
-      });
+      message.ranks.for_each(
+          [&](int rank) { merged.parts.emplace(rank, part != request.parts.end() ? *part++ : part_of(request.spec)); });
     }
-    statement.add(message);
-    settle(name, message.ranks);
+    merged.add(message);
+    release_if_complete(name, message.ranks);
   }
   // A join comes after everything that the ranks have asked for.
-  void hear_join(const RankMessage& message, const SharedRequest& request) {
+  void add_join(const RankMessage& message, const SharedRequest& request) {
     release_all();
     joined_.add(message.ranks);
     join_name_ = request.spec.name;
-    on_behalf_of(message).requests.push_back(request);
-    std::erase_if(rounds_, [this](const auto& entry) { return complete(entry.second); });
+    message_for(message).requests.push_back(request);
+    std::erase_if(open_, [this](const auto& entry) { return complete(entry.second); });
   }
   // Whether every rank has asked or joined.
-  bool complete(const Round& round) const {
-    if (joined_.empty()) return round.heard.count() == subtree_.count();
-    return difference(difference(subtree_, joined_), round.heard).empty();
+  bool complete(const SubtreeNegotiation& negotiation) const {
+    if (joined_.empty()) return negotiation.asked.count() == subtree_.count();
+    return difference(difference(subtree_, joined_), negotiation.asked).empty();
   }
-  // Sends the statements up if the whole subtree has asked.
-  void settle(const std::string& name, const RankSet& ranks) {
-    const auto found = rounds_.find(name);
-    Round& round = found->second;
-    const bool all = complete(round);
+  // Sends up what is unsent if the whole subtree has asked.
+  void release_if_complete(const std::string& name, const RankSet& ranks) {
+    const auto found = open_.find(name);
+    SubtreeNegotiation& negotiation = found->second;
+    const bool all = complete(negotiation);
     if (!all && !joined_.intersects(ranks)) return;
-    release(round);
-    if (all) rounds_.erase(found);
+    release(negotiation);
+    if (all) open_.erase(found);
   }
-  // The negotiation of the name that these ranks enter: a new one if they have asked in the last.
-  Round& enter(const std::string& name, const RankSet& ranks, TimePoint now) {
-    Round& round = rounds_[name];
-    if (round.heard.intersects(ranks)) {
-      release(round);
-      round.heard.clear();
+  // The negotiation of the name that these ranks take part in: a new one if they have asked in the last.
+  SubtreeNegotiation& open_for(const std::string& name, const RankSet& ranks, TimePoint now) {
+    SubtreeNegotiation& negotiation = open_[name];
+    if (negotiation.asked.intersects(ranks)) {
+      release(negotiation);
+      negotiation.asked.clear();
     }
-    if (round.heard.empty()) round.since = now;
-    round.heard.add(ranks);
-    next_release_ = std::min(next_release_, round.since + delay_);
-    return round;
+    if (negotiation.asked.empty()) negotiation.since = now;
+    negotiation.asked.add(ranks);
+    next_release_ = std::min(next_release_, negotiation.since + delay_);
+    return negotiation;
   }
 
-  void release(Round& round) {
-    for (Statement& statement : round.statements) {
-      RankMessage& message = outgoing(statement.ranks, statement.latest);
-      if (!statement.spec) {
-        message.hits.push_back(statement.slot);
+  void release(SubtreeNegotiation& negotiation) {
+    for (MergedRequest& merged : negotiation.unsent) {
+      RankMessage& message = outgoing(merged.ranks, merged.latest);
+      if (!merged.spec) {
+        message.hits.push_back(merged.slot);
         continue;
       }
-      SharedRequest shared(std::move(*statement.spec));
-      if (statement.parts.size() == 1) put_part(statement.parts.begin()->second, shared.spec);
-      if (statement.parts.size() > 1) {
-        for (auto& [rank, part] : statement.parts) shared.parts.push_back(std::move(part));
+      SharedRequest shared(std::move(*merged.spec));
+      if (merged.parts.size() == 1) put_part(merged.parts.begin()->second, shared.spec);
+      if (merged.parts.size() > 1) {
+        for (auto& [rank, part] : merged.parts) shared.parts.push_back(std::move(part));
         put_part(shared.parts.front(), shared.spec);
       }
       message.requests.push_back(std::move(shared));
     }
-    round.statements.clear();
+    negotiation.unsent.clear();
   }
   void release_all() {
-    for (auto& [name, round] : rounds_) release(round);
+    for (auto& [name, negotiation] : open_) release(negotiation);
   }
   // What ranks have sent for it still counts, for this negotiation or the next.
   void end_negotiation(const std::string& name) {
-    const auto found = rounds_.find(name);
-    if (found == rounds_.end()) return;
+    const auto found = open_.find(name);
+    if (found == open_.end()) return;
     release(found->second);
-    rounds_.erase(found);
+    open_.erase(found);
   }
   // Starts a message for exactly these ranks.
-  RankMessage& on_behalf_of(const RankMessage& message) {
+  RankMessage& message_for(const RankMessage& message) {
     return outgoing_.emplace_back(
         RankMessage{.ranks = message.ranks, .applied = message.applied, .latest = message.latest});
   }
   // Its hits refer to the slots' content after the messages passed so far.
   RankMessage& outgoing(const RankSet& ranks, std::uint64_t latest) {
-    if (outgoing_.empty() || outgoing_.back().ranks != ranks || outgoing_.back().applied != passed_) {
-      outgoing_.push_back({.ranks = ranks, .applied = passed_});
+    if (outgoing_.empty() || outgoing_.back().ranks != ranks || outgoing_.back().applied != last_number_) {
+      outgoing_.push_back({.ranks = ranks, .applied = last_number_});
     }
     outgoing_.back().latest = std::max(outgoing_.back().latest, latest);
     return outgoing_.back();
@@ -282,7 +281,7 @@ class RequestAggregator {
     joined_.remove(ranks);
   }
   // A join that is given up may end for some ranks before others have come to it.
-  void end_join_as_told(const Response& response, std::uint64_t number) {
+  void apply_join_end(const Response& response, std::uint64_t number) {
     if (response.kind == Response::Kind::all_joined) return end_join(RankSet(joined_), number);
     if (response.kind != Response::Kind::error || response.spec.name != join_name_) return;
     RankSet ranks;
@@ -293,7 +292,7 @@ class RequestAggregator {
   void forget_asked(std::uint64_t number) {
     locked_by_ = number;
     end_join(RankSet(joined_), number);
-    rounds_.clear();
+    open_.clear();
     std::erase_if(outgoing_, [](const RankMessage& message) { return !message.shut_down; });
   }
 
@@ -303,7 +302,7 @@ class RequestAggregator {
   Sources sources_;
   RankSet joined_;
   std::string join_name_;
-  NameMap<Round> rounds_;
+  NameMap<SubtreeNegotiation> open_;
   Deadline next_release_ = Deadline::max();
 
   // The content of the cache slots, according to the coordinator's messages.
@@ -314,8 +313,8 @@ class RequestAggregator {
     std::uint64_t last_filled_by = 0;
   };
   std::vector<Slot> slots_;
-  std::uint64_t passed_ = 0;     // the number of messages from above
-  std::uint64_t locked_by_ = 0;  // the last of them with a schedule
+  std::uint64_t last_number_ = 0;  // the number of messages from above
+  std::uint64_t locked_by_ = 0;    // the last of them with a schedule
 
   std::vector<RankMessage> outgoing_;
 };

@@ -10,8 +10,8 @@
 #include "core/base/mutex.h"
 #include "core/bootstrap/rendezvous.h"
 #include "core/control/tree/control_links.h"
+#include "core/control/tree/control_region.h"
 #include "core/control/tree/control_tree.h"
-#include "core/control/tree/mailbox.h"
 #include "core/net/shared_memory.h"
 
 namespace hvd {
@@ -26,7 +26,7 @@ class TreeChannel final : public ControlChannel {
         abort_(options.abort),
         metrics_(options.metrics),
         job_(options.job) {
-    open_window(options);
+    map_region(options);
     listener_ = abort_.add_listener([this] { wake(); });
     try {
       connect(options);
@@ -48,7 +48,7 @@ class TreeChannel final : public ControlChannel {
   }
   void flush(Deadline deadline) override {
     for (;;) {
-      heard_ = doorbell_->value.load(std::memory_order_acquire);
+      doorbell_seen_ = doorbell_->value.load(std::memory_order_acquire);
       if (flush_all()) return;
       if (Clock::now() >= deadline) {
         const auto full =
@@ -57,12 +57,12 @@ class TreeChannel final : public ControlChannel {
                            "waited for " + topology_.describe(full->rank) + " to read what it was sent",
                            topology_.job_ranks[static_cast<std::size_t>(full->rank)]));
       }
-      doorbell_->wait_change(heard_, deadline, &abort_);
+      doorbell_->wait_change(doorbell_seen_, deadline, &abort_);
     }
   }
   std::optional<Message> receive() override {
     // Stored before checking: whatever comes after this check changes the doorbell and ends the next wait.
-    heard_ = doorbell_->value.load(std::memory_order_acquire);
+    doorbell_seen_ = doorbell_->value.load(std::memory_order_acquire);
     flush_all();
     for (Mailbox& mailbox : mailboxes_) {
       if (auto message = receive_from(mailbox)) return message;
@@ -77,13 +77,13 @@ class TreeChannel final : public ControlChannel {
     if (job_ != nullptr) return job_->broadcast_abort(reason);
     links_->broadcast_abort(reason);
   }
-  std::uint32_t heard() const override { return heard_; }
-  void wait(std::uint32_t heard, Deadline deadline, AdaptiveWait* busily) override {
+  std::uint32_t doorbell_seen() const override { return doorbell_seen_; }
+  void wait(std::uint32_t doorbell_seen, Deadline deadline, AdaptiveWait* busily) override {
     if (abort_.raised()) return;
     if (busily != nullptr) {
-      busily->wait_change(*doorbell_, heard, deadline, nullptr);
+      busily->wait_change(*doorbell_, doorbell_seen, deadline, nullptr);
     } else {
-      doorbell_->wait_change(heard, deadline, nullptr);
+      doorbell_->wait_change(doorbell_seen, deadline, nullptr);
     }
   }
   void wake() override { doorbell_->increment_and_wake(); }
@@ -92,7 +92,7 @@ class TreeChannel final : public ControlChannel {
     const bool all_share_memory = doorbells_.size() == static_cast<std::size_t>(topology_.size);
     if (links_ && !all_share_memory) links_->request_break(lock_number);
   }
-  std::uint64_t break_requested() const override { return broken_->load(std::memory_order_acquire); }
+  std::uint64_t break_requested() const override { return break_requested_->load(std::memory_order_acquire); }
   void close(Deadline deadline) override {
     try {
       flush(deadline);
@@ -118,35 +118,35 @@ class TreeChannel final : public ControlChannel {
 
   // A request from another host may be older than what is known here.
   void note_break(std::uint64_t lock_number) {
-    std::uint64_t known = broken_->load();
-    while (known < lock_number && !broken_->compare_exchange_weak(known, lock_number)) {
+    std::uint64_t known = break_requested_->load();
+    while (known < lock_number && !break_requested_->compare_exchange_weak(known, lock_number)) {
     }
     for (Signal* doorbell : doorbells_) doorbell->increment_and_wake();
   }
-  void open_window(const TreeChannelOptions& options) {
+  void map_region(const TreeChannelOptions& options) {
     const Topology& topology = options.topology;
     if (!options.shared_memory || topology.local_size == 1) return;
 
     memory_ = share_with_host(topology, options.store, options.key, "control",
-                              {ControlWindow::bytes_for(topology.local_size)}, options.log, options.deadline);
-    const ControlWindow window{reinterpret_cast<ControlWindow::PerRank*>(memory_->data())};
-    doorbell_ = &window.at(topology.local_rank).doorbell;
+                              {ControlRegion::bytes_for(topology.local_size)}, options.log, options.deadline);
+    const ControlRegion region{reinterpret_cast<ControlRegion::PerRank*>(memory_->data())};
+    doorbell_ = &region.at(topology.local_rank).doorbell;
     doorbells_.clear();
-    for (int local = 0; local < topology.local_size; ++local) doorbells_.push_back(&window.at(local).doorbell);
-    broken_ = &window.at(0).broken;
+    for (int local = 0; local < topology.local_size; ++local) doorbells_.push_back(&region.at(local).doorbell);
+    break_requested_ = &region.at(0).break_requested;
     const auto& neighbours = topology.hosts[static_cast<std::size_t>(topology.host())];
     if (topology.local_rank == 0) {
       for (int local = 1; local < topology.local_size; ++local) {
-        auto& theirs = window.at(local);
+        auto& theirs = region.at(local);
         mailboxes_.push_back({.rank = neighbours[static_cast<std::size_t>(local)],
                               .out = &theirs.from_leader,
                               .in = &theirs.to_leader,
                               .doorbell = &theirs.doorbell});
       }
     } else {
-      auto& own = window.at(topology.local_rank);
+      auto& own = region.at(topology.local_rank);
       mailboxes_.push_back(
-          {.rank = tree_.parent, .out = &own.to_leader, .in = &own.from_leader, .doorbell = &window.at(0).doorbell});
+          {.rank = tree_.parent, .out = &own.to_leader, .in = &own.from_leader, .doorbell = &region.at(0).doorbell});
     }
   }
   void connect(const TreeChannelOptions& options) {
@@ -172,7 +172,7 @@ class TreeChannel final : public ControlChannel {
     std::size_t sent = mailbox.out->write(mailbox.outbox);
     if (sent < mailbox.outbox.size()) {
       // Ask first, then try again: the reader may have made room in between without seeing the request.
-      mailbox.out->ask_for_room();
+      mailbox.out->request_wakeup();
       sent += mailbox.out->write(std::span<const std::byte>(mailbox.outbox).subspan(sent));
     }
     mailbox.outbox.erase(mailbox.outbox.begin(), mailbox.outbox.begin() + static_cast<std::ptrdiff_t>(sent));
@@ -187,7 +187,7 @@ class TreeChannel final : public ControlChannel {
   std::optional<Message> receive_from(Mailbox& mailbox) {
     if (auto payload = mailbox.reader.next()) return Message{mailbox.rank, std::move(*payload)};
     if (!mailbox.in->read_into(mailbox.reader)) return std::nullopt;
-    if (mailbox.in->room_was_asked_for()) mailbox.doorbell->increment_and_wake();
+    if (mailbox.in->take_wakeup_request()) mailbox.doorbell->increment_and_wake();
     if (auto payload = mailbox.reader.next()) return Message{mailbox.rank, std::move(*payload)};
     return std::nullopt;
   }
@@ -200,9 +200,9 @@ class TreeChannel final : public ControlChannel {
   Signal private_doorbell_;
   Signal* doorbell_ = &private_doorbell_;      // this rank's
   std::vector<Signal*> doorbells_{doorbell_};  // of all ranks that share memory with this one, itself included
-  std::atomic<std::uint64_t> private_broken_{0};
-  std::atomic<std::uint64_t>* broken_ = &private_broken_;
-  std::uint32_t heard_ = 0;  // the doorbell's value before the last check of all sources
+  std::atomic<std::uint64_t> private_break_requested_{0};
+  std::atomic<std::uint64_t>* break_requested_ = &private_break_requested_;
+  std::uint32_t doorbell_seen_ = 0;  // the doorbell's value before the last check of all sources
   std::vector<Mailbox> mailboxes_;
 
   Mutex arrivals_mutex_;

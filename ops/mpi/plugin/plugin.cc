@@ -69,7 +69,7 @@ std::string library_version() {
   return first;
 }
 
-std::atomic<bool> given_up{false};
+std::atomic<bool> finalize_skipped{false};
 std::atomic<int> calls_under_way{0};
 pid_t initialised_in = 0;  // a forked child is not in MPI
 
@@ -77,7 +77,7 @@ pid_t initialised_in = 0;  // a forked child is not in MPI
 // this process has ended.
 void finalize_at_exit(int status, void*) {
   int finalized = 0;
-  if (status != 0 || given_up || calls_under_way > 0 || getpid() != initialised_in ||
+  if (status != 0 || finalize_skipped || calls_under_way > 0 || getpid() != initialised_in ||
       MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0)
     return;
   MPI_Finalize();
@@ -129,7 +129,7 @@ void at_finalize(void (*give_back)()) {
 
 // Called after an error in the middle of communication: prevents MPI_Finalize at exit, which might block forever. The
 // launcher detects a process that exits without it.
-void give_up() { given_up = true; }
+void skip_finalize() { finalize_skipped = true; }
 
 // Marks a call of MPI, which may never return: MPI is not finalised at exit while such an object exists.
 class InMpi {
@@ -265,10 +265,10 @@ MPI_Comm make_comm(const hvd_plugin_group& group) {
   return comm;
 }
 
-class Group {
+class Communicator {
  public:
   // All ranks of the group call together. Throws Failure.
-  Group(const hvd_plugin_host& host, const hvd_plugin_group& group) : rank_(group.rank), size_(group.size) {
+  Communicator(const hvd_plugin_host& host, const hvd_plugin_group& group) : rank_(group.rank), size_(group.size) {
     join();
     comm_ = make_comm(group);
     check(MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN), "setting MPI's error handler");
@@ -279,14 +279,14 @@ class Group {
     host.log(host.context, 2, (library_version() + ", " + std::to_string(size_) + " ranks").c_str());
   }
 
-  ~Group() {
+  ~Communicator() {
     int finalized = 0;
     if (left_open_ || MPI_Finalized(&finalized) != MPI_SUCCESS || finalized != 0) return;
     MPI_Comm_free(&comm_);
   }
 
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
 
   // Whether MPI's collectives support this call.
   static bool can_do(const hvd_plugin_call& call) {
@@ -521,9 +521,10 @@ constexpr std::size_t kPart = std::size_t{1} << 30;
 
 // Calls post(offset, length of the part, tag, request to set). A message without bytes also has a part.
 template <typename Post>
-Message* in_parts(const Group& group, std::uint64_t label, std::size_t size, bool received, const Post& post) {
+Message* in_parts(const Communicator& communicator, std::uint64_t label, std::size_t size, bool received,
+                  const Post& post) {
   auto message = std::make_unique<Message>();
-  message->tag = static_cast<int>(label % (static_cast<std::uint64_t>(group.highest_tag()) + 1));
+  message->tag = static_cast<int>(label % (static_cast<std::uint64_t>(communicator.highest_tag()) + 1));
   message->received = received;
   std::size_t at = 0;
   do {
@@ -547,15 +548,18 @@ void check_part(const Message& message, std::size_t part, MPI_Status& status) {
 }
 
 // The memory belongs to MPI until test() has returned true or thrown.
-Message* post_send(const Group& group, int peer, std::uint64_t label, const void* bytes, std::size_t size) {
-  return in_parts(group, label, size, false, [&](std::size_t at, int length, int tag, MPI_Request* request) {
-    return MPI_Isend(static_cast<const std::byte*>(bytes) + at, length, MPI_BYTE, peer, tag, group.comm(), request);
+Message* post_send(const Communicator& communicator, int peer, std::uint64_t label, const void* bytes,
+                   std::size_t size) {
+  return in_parts(communicator, label, size, false, [&](std::size_t at, int length, int tag, MPI_Request* request) {
+    return MPI_Isend(static_cast<const std::byte*>(bytes) + at, length, MPI_BYTE, peer, tag, communicator.comm(),
+                     request);
   });
 }
 
-Message* post_receive(const Group& group, int peer, std::uint64_t label, void* bytes, std::size_t size) {
-  return in_parts(group, label, size, true, [&](std::size_t at, int length, int /*tag*/, MPI_Request* request) {
-    return MPI_Irecv(static_cast<std::byte*>(bytes) + at, length, MPI_BYTE, peer, MPI_ANY_TAG, group.comm(), request);
+Message* post_receive(const Communicator& communicator, int peer, std::uint64_t label, void* bytes, std::size_t size) {
+  return in_parts(communicator, label, size, true, [&](std::size_t at, int length, int /*tag*/, MPI_Request* request) {
+    return MPI_Irecv(static_cast<std::byte*>(bytes) + at, length, MPI_BYTE, peer, MPI_ANY_TAG, communicator.comm(),
+                     request);
   });
 }
 
@@ -603,7 +607,7 @@ hvd_status guarded(const Work& work) {
   }
 }
 
-Group& group_of(void* opened) { return *static_cast<Group*>(opened); }
+Communicator& communicator_of(void* opened) { return *static_cast<Communicator*>(opened); }
 
 // hvd calls MPI from threads that did not initialise it: without MPI_THREAD_SERIALIZED it can only start a job.
 void check_threads() {
@@ -626,25 +630,25 @@ hvd_status open_group(const hvd_plugin_host* host, const hvd_plugin_group* group
       throw Failure(HVD_UNSUPPORTED,
                     "MPI was not initialised with MPI_THREAD_MULTIPLE: it serves only the process set of all ranks");
     }
-    *opened = new Group(*host, *group);
+    *opened = new Communicator(*host, *group);
   });
 }
 
 void close_group(void* opened, int failed) {
-  Group* const group = static_cast<Group*>(opened);
+  Communicator* const communicator = static_cast<Communicator*>(opened);
   if (failed != 0) {
-    give_up();
-    group->leave_open();
+    skip_finalize();
+    communicator->leave_open();
   }
-  guarded([&] { delete group; });
+  guarded([&] { delete communicator; });
 }
 
 hvd_status run(void* opened, const hvd_plugin_call* call) {
   const hvd_status status = guarded([&] {
     const InMpi counted;
-    group_of(opened).run(*call);
+    communicator_of(opened).run(*call);
   });
-  if (status != HVD_OK) give_up();
+  if (status != HVD_OK) skip_finalize();
   return status;
 }
 
@@ -661,11 +665,11 @@ hvd_status broadcast(void* bytes, size_t size) {
 }
 
 hvd_status send(void* opened, int32_t peer, uint64_t label, const void* bytes, size_t size, void** operation) {
-  return guarded([&] { *operation = post_send(group_of(opened), peer, label, bytes, size); });
+  return guarded([&] { *operation = post_send(communicator_of(opened), peer, label, bytes, size); });
 }
 
 hvd_status receive(void* opened, int32_t peer, uint64_t label, void* bytes, size_t size, void** operation) {
-  return guarded([&] { *operation = post_receive(group_of(opened), peer, label, bytes, size); });
+  return guarded([&] { *operation = post_receive(communicator_of(opened), peer, label, bytes, size); });
 }
 
 hvd_status test_message(void* /*opened*/, void* operation, int* done) {
@@ -699,7 +703,7 @@ extern "C" HVD_API const hvd_plugin* hvd_plugin_get(uint32_t abi_version) {
       [] { return last_text().c_str(); },
       self_test,
       open_group,
-      [](void*, const hvd_plugin_call* call) { return Group::can_do(*call) ? kScore : 0; },
+      [](void*, const hvd_plugin_call* call) { return Communicator::can_do(*call) ? kScore : 0; },
       run,
       close_group,
       &launch,

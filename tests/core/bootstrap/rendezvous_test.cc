@@ -52,11 +52,12 @@ TEST_CASE("rendezvous: all ranks find the store that rank 0 hosts") {
     for (int rank = 0; rank < kRanks; ++rank) {
       ranks.emplace_back([&, rank] {
         const auto at = static_cast<std::size_t>(rank);
-        places[at] = meet({.rank = rank,
-                           .size = kRanks,
-                           .local_size = one_host ? kRanks : 0,
-                           .broadcast = [&, rank](std::span<std::byte> bytes) { word.broadcast(rank, bytes); }},
-                          log, deadline_after(30s));
+        places[at] = rendezvous_by_broadcast(
+            {.rank = rank,
+             .size = kRanks,
+             .local_size = one_host ? kRanks : 0,
+             .broadcast = [&, rank](std::span<std::byte> bytes) { word.broadcast(rank, bytes); }},
+            log, deadline_after(30s));
         places[at].store.set("from/" + std::to_string(rank), std::to_string(rank));
         heard[at] = places[at].store.get("from/" + std::to_string((rank + 1) % kRanks), deadline_after(30s));
       });
@@ -77,11 +78,12 @@ TEST_CASE("rendezvous: if rank 0 cannot host the store, all hear why") {
   getrlimit(RLIMIT_NOFILE, &limit);
   const rlimit none{.rlim_cur = 0, .rlim_max = limit.rlim_max};
   const auto join_as = [&](int rank) {
-    return meet({.rank = rank,
-                 .size = 2,
-                 .local_size = 2,
-                 .broadcast = [&word, rank](std::span<std::byte> bytes) { word.broadcast(rank, bytes); }},
-                log, deadline_after(30s));
+    return rendezvous_by_broadcast(
+        {.rank = rank,
+         .size = 2,
+         .local_size = 2,
+         .broadcast = [&word, rank](std::span<std::byte> bytes) { word.broadcast(rank, bytes); }},
+        log, deadline_after(30s));
   };
   setrlimit(RLIMIT_NOFILE, &none);
   std::string first, second;
@@ -104,10 +106,11 @@ TEST_CASE("rendezvous: if rank 0 cannot host the store, all hear why") {
 TEST_CASE("rendezvous: a word that is not rank 0's is refused") {
   const Log log("test", LogLevel::off);
   const auto join_with = [&](unsigned char filled) {
-    return meet({.rank = 1,
-                 .size = 2,
-                 .broadcast = [=](std::span<std::byte> bytes) { std::memset(bytes.data(), filled, bytes.size()); }},
-                log, deadline_after(2s));
+    return rendezvous_by_broadcast(
+        {.rank = 1,
+         .size = 2,
+         .broadcast = [=](std::span<std::byte> bytes) { std::memset(bytes.data(), filled, bytes.size()); }},
+        log, deadline_after(2s));
   };
   CHECK_THROWS_AS(join_with(0), Error);
   CHECK_THROWS_AS(join_with(0xff), Error);

@@ -14,7 +14,7 @@ std::vector<RankIdentity> on_hosts(int hosts, int ranks_per_host, bool in_turn) 
   return identities;
 }
 
-// The ranks that `self` and its children speak for.
+// The ranks that `self` and its children send for.
 RankSet subtree(int self, const ControlTree& tree) {
   RankSet ranks(self);
   for (const auto& [child, theirs] : tree.children) ranks.add(theirs);

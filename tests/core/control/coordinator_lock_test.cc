@@ -16,24 +16,24 @@ const TimePoint kNow{1000s};
 struct RepeatingJob {
   RepeatingJob() : coordinator({.size = 2, .cache_capacity = 16, .locks = true}, describe_test_rank) {
     for (int rank = 0; rank < 2; ++rank) send(rank, {.requests = {allreduce("a"), allreduce("b")}});
-    answer();
+    next_entries();
   }
 
   void send(int rank, RankMessage message) {
     if (message.applied == 0) message.applied = number;
-    coordinator.receive(rank, said_by(rank, std::move(message)), kNow);
+    coordinator.receive(rank, sent_by(rank, std::move(message)), kNow);
   }
-  std::vector<CoordinatorMessage::Entry> answer() {
+  std::vector<ResponseList::Entry> next_entries() {
     const auto message = coordinator.respond(kNow);
     if (!message) return {};
     number = message->number;
     return message->entries;
   }
-  std::vector<CoordinatorMessage::Entry> step() {
+  std::vector<ResponseList::Entry> step() {
     for (int rank = 0; rank < 2; ++rank) send(rank, {.hits = {0, 1}});
-    return answer();
+    return next_entries();
   }
-  static bool locks(const std::vector<CoordinatorMessage::Entry>& entries) {
+  static bool locks(const std::vector<ResponseList::Entry>& entries) {
     return !entries.empty() && entries.back().response && entries.back().response->kind == Response::Kind::lock;
   }
 
@@ -54,14 +54,14 @@ TEST_CASE("coordinator: after two steps that are alike comes a schedule") {
 TEST_CASE("coordinator: a pending failure beside the schedule does not keep it from being locked") {
   RepeatingJob job;
   job.send(0, {.requests = {broadcast("c", 7)}});  // wrong by itself
-  const auto errors = job.answer();
+  const auto errors = job.next_entries();
   REQUIRE(errors.size() == 1);
   REQUIRE(errors.front().response->kind == Response::Kind::error);
   job.step();
   REQUIRE(job.locks(job.step()));
   job.coordinator.unlock(1);
   job.send(1, {.requests = {allreduce("c")}});
-  const auto late = job.answer();
+  const auto late = job.next_entries();
   REQUIRE(late.size() == 1);
   CHECK(late.front().response->status == errors.front().response->status);
 }
@@ -71,14 +71,14 @@ TEST_CASE("coordinator: what ranks asked for before they knew of the schedule do
   const std::uint64_t before = job.number;
   REQUIRE(job.locks(job.step()));
   job.send(1, {.applied = before, .hits = {0}, .requests = {allreduce("c")}});
-  CHECK(job.answer().empty());
+  CHECK(job.next_entries().empty());
 
   job.coordinator.unlock(20);
   job.send(0, {.hits = {0}});
   job.send(1, {.hits = {0}, .requests = {allreduce("c")}});
-  CHECK(job.answer() == std::vector<CoordinatorMessage::Entry>{{0, std::nullopt}});
+  CHECK(job.next_entries() == std::vector<ResponseList::Entry>{{0, std::nullopt}});
   job.send(0, {.requests = {allreduce("c")}});
-  CHECK(job.answer().size() == 1);
+  CHECK(job.next_entries().size() == 1);
 }
 
 TEST_CASE("coordinator: rounds that are under way at the lock are forgotten if they are in the schedule") {
@@ -88,18 +88,18 @@ TEST_CASE("coordinator: rounds that are under way at the lock are forgotten if t
   for (int step = 0; step < 5 && !locked; ++step) {
     job.send(0, {.hits = {1}});
     job.send(1, {.hits = {0}});
-    locked = job.locks(job.answer());  // with 1 under way
+    locked = job.locks(job.next_entries());  // with 1 under way
     if (locked) break;
     job.send(0, {.hits = {0}});  // of the next step
     job.send(1, {.hits = {1}});
-    locked = job.locks(job.answer());
+    locked = job.locks(job.next_entries());
   }
   REQUIRE(locked);
   job.coordinator.unlock(20);
   job.send(0, {.hits = {0}});
-  CHECK(job.answer().empty());
+  CHECK(job.next_entries().empty());
   job.send(1, {.hits = {0}});
-  CHECK(job.answer().size() == 1);
+  CHECK(job.next_entries().size() == 1);
 }
 
 TEST_CASE("coordinator: no schedule while something else is under way") {
@@ -117,7 +117,7 @@ TEST_CASE("coordinator: no schedule while a rank is late for a failure, has join
     job.send(0, {.requests = {allreduce("d")}});
     job.send(0, {.requests = {allgather("e", {2})}});
     job.send(1, {.requests = {other}});
-    job.answer();
+    job.next_entries();
     for (int i = 0; i < 5; ++i) CHECK_FALSE(job.locks(job.step()));
   }
   SECTION("has joined") {
@@ -125,13 +125,13 @@ TEST_CASE("coordinator: no schedule while a rank is late for a failure, has join
     job.send(1, {.requests = {join()}});
     for (int i = 0; i < 5; ++i) {
       job.send(0, {.hits = {0, 1}});
-      CHECK_FALSE(job.locks(job.answer()));
+      CHECK_FALSE(job.locks(job.next_entries()));
     }
   }
   SECTION("leaves") {
     RepeatingJob job;
     for (int rank = 0; rank < 2; ++rank) job.send(rank, {.hits = {0, 1}, .shut_down = rank == 1});
-    CHECK_FALSE(job.locks(job.answer()));
+    CHECK_FALSE(job.locks(job.next_entries()));
   }
 }
 
@@ -140,7 +140,7 @@ TEST_CASE("coordinator: a rank that says that it leaves before it knows of the s
   const std::uint64_t before = job.number;
   REQUIRE(job.locks(job.step()));
   job.send(1, {.applied = before, .shut_down = true});
-  const auto entries = job.answer();
+  const auto entries = job.next_entries();
   REQUIRE(entries.size() == 1);
   CHECK(entries[0].response->kind == Response::Kind::shut_down);
 }
@@ -149,7 +149,7 @@ TEST_CASE("coordinator: without the option there are no schedules") {
   RepeatingJob job;
   Coordinator plain({.size = 1, .cache_capacity = 16}, describe_test_rank);
   for (std::uint64_t step = 0; step < 5; ++step) {
-    plain.receive(0, said_by(0, {.applied = step, .requests = {allreduce("a")}}), kNow);
+    plain.receive(0, sent_by(0, {.applied = step, .requests = {allreduce("a")}}), kNow);
     CHECK_FALSE(RepeatingJob::locks(plain.respond(kNow)->entries));
   }
 }

@@ -16,39 +16,39 @@ namespace {
 // A coordinator, and ranks that have always applied every message that was sent.
 struct Job {
   explicit Job(const CoordinatorOptions& options) : coordinator(options, describe_test_rank) {}
-  explicit Job(int size, std::size_t cache_capacity = 16, Duration limit = 0s, AnswerPolicy answers = {})
+  explicit Job(int size, std::size_t cache_capacity = 16, Duration limit = 0s, BatchingPolicy batching = {})
       : coordinator({.size = size,
                      .cache_capacity = cache_capacity,
                      .stall_check = true,
                      .stall_warning = 10s,
                      .stall_limit = limit,
-                     .answers = answers},
+                     .batching = batching},
                     describe_test_rank) {}
 
   void ask(int rank, OperationSpec spec) { send(rank, {.applied = number, .hits = {}, .requests = {std::move(spec)}}); }
   void hit(int rank, std::uint32_t slot) { send(rank, {.applied = number, .hits = {slot}, .requests = {}}); }
   void leave(int rank) { send(rank, {.applied = number, .hits = {}, .requests = {}, .shut_down = true}); }
-  void send(int rank, const RankMessage& message) { coordinator.receive(rank, said_by(rank, message), now); }
+  void send(int rank, const RankMessage& message) { coordinator.receive(rank, sent_by(rank, message), now); }
 
-  std::vector<CoordinatorMessage::Entry> answers() {
+  std::vector<ResponseList::Entry> next_entries() {
     auto message = coordinator.respond(now);
     if (!message) return {};
     CHECK(message->number == ++number);
     warnings = message->warnings;
     return message->entries;
   }
-  // The one answer that is due.
-  CoordinatorMessage::Entry answer() {
-    auto entries = answers();
+  // The one entry that is due.
+  ResponseList::Entry next_entry() {
+    auto entries = next_entries();
     REQUIRE(entries.size() == 1);
     return entries.front();
   }
   Response response() {
-    auto entry = answer();
+    auto entry = next_entry();
     REQUIRE(entry.response);
     return *entry.response;
   }
-  bool silent() { return answers().empty(); }
+  bool silent() { return next_entries().empty(); }
 
   void expect_error(const std::string& name, const std::vector<std::int32_t>& ranks, const std::string& text) {
     const Response error = response();
@@ -82,7 +82,7 @@ TEST_CASE("An operation executes once the last rank has asked, in the order of r
   CHECK(job.silent());
   job.ask(2, allreduce("b"));
   job.ask(2, allreduce("a"));
-  const auto entries = job.answers();
+  const auto entries = job.next_entries();
   REQUIRE(entries.size() == 2);
   CHECK(entries[0].response->spec == allreduce("b"));
   CHECK(entries[1].response->spec == allreduce("a"));
@@ -100,7 +100,7 @@ TEST_CASE("A burst is answered as one, after tens of microseconds at most") {
   SECTION("all of it") {
     job.now += 10us;
     job.ask(1, allreduce("b"));
-    CHECK(job.answers().size() == 2);
+    CHECK(job.next_entries().size() == 2);
   }
   SECTION("or what has come until then") {
     job.now += 30us;
@@ -111,7 +111,7 @@ TEST_CASE("A burst is answered as one, after tens of microseconds at most") {
   }
   SECTION("before a rank leaves") {
     job.leave(1);
-    const auto entries = job.answers();
+    const auto entries = job.next_entries();
     REQUIRE(entries.size() == 2);
     CHECK(entries[0].response->spec == allreduce("a"));
     CHECK(entries[1].response->kind == Response::Kind::shut_down);
@@ -120,7 +120,7 @@ TEST_CASE("A burst is answered as one, after tens of microseconds at most") {
     job.ask(1, allreduce("b"));
     job.ask(0, join());
     job.ask(1, join());
-    const auto entries = job.answers();
+    const auto entries = job.next_entries();
     REQUIRE(entries.size() == 3);
     CHECK(entries[2].response->kind == Response::Kind::all_joined);
   }
@@ -185,7 +185,7 @@ TEST_CASE("What all ranks repeat is answered with its slot, whatever the collect
       job.hit(1, slot);
       CHECK(job.silent());
       job.hit(0, slot);
-      CHECK(job.answer() == CoordinatorMessage::Entry{slot, std::nullopt});
+      CHECK(job.next_entry() == ResponseList::Entry{slot, std::nullopt});
     }
   }
 }
@@ -204,7 +204,7 @@ TEST_CASE("A rank that changes its rows gives a new response in the same slot") 
   CHECK(changed.rows == std::vector<std::vector<std::int64_t>>{{1, 7}});
   job.hit(0, slot);
   job.hit(1, slot);
-  CHECK(job.answer().cached_slot == slot);
+  CHECK(job.next_entry().cached_slot == slot);
 }
 
 TEST_CASE("Without a cache every response is whole") {
@@ -252,7 +252,7 @@ TEST_CASE("An operation that waits keeps its slot; the next one evicts another o
   for (const char* name : {"x", "y"}) {
     job.ask(0, allreduce(name));
     job.ask(1, allreduce(name));
-    job.answer();
+    job.next_entry();
   }
   job.hit(0, 0);  // x waits for rank 1, and was used longest ago
   job.ask(0, allreduce("z"));
@@ -263,7 +263,7 @@ TEST_CASE("An operation that waits keeps its slot; the next one evicts another o
   job.ask(1, allreduce("w"));
   CHECK(job.response().slot == kNoSlot);
   job.hit(1, 0);
-  CHECK(job.answer().cached_slot == 0);
+  CHECK(job.next_entry().cached_slot == 0);
 }
 
 TEST_CASE("A disagreement fails at once on those that have asked, and later with the same text on the others") {
@@ -275,7 +275,7 @@ TEST_CASE("A disagreement fails at once on those that have asked, and later with
       std::vector<std::string> texts(4);
       for (const int rank : order) {
         job.ask(rank, allreduce("x", {rank == odd ? 7 : 2}));
-        for (const auto& entry : job.answers()) {
+        for (const auto& entry : job.next_entries()) {
           REQUIRE(entry.response->kind == Response::Kind::error);
           for (const int answered : entry.response->ranks) {
             CHECK(texts[static_cast<std::size_t>(answered)].empty());
@@ -333,9 +333,9 @@ TEST_CASE("Hits take part in disagreements, and get pending failures too") {
   job.hit(1, slot);
   CHECK(job.silent());
   job.hit(2, slot);
-  CHECK(job.answer().response->spec == allreduce("x", {2}));  // not all came by hit alone
+  CHECK(job.next_entry().response->spec == allreduce("x", {2}));  // not all came by hit alone
   for (int rank = 0; rank < 3; ++rank) job.hit(rank, slot);
-  CHECK(job.answer().cached_slot == slot);
+  CHECK(job.next_entry().cached_slot == slot);
 }
 
 TEST_CASE("A request that is wrong by itself fails its round") {
@@ -362,7 +362,7 @@ TEST_CASE("Operations whose rows do not fit a message fail, alone or together, a
     for (int rank = 0; rank < 2; ++rank) job.ask(rank, spec);
   };
   for (const char* name : {"a", "b", "c"}) ask(alltoall(name, {1, 2}));
-  auto answers = job.answers();
+  auto answers = job.next_entries();
   REQUIRE(answers.size() == 3);
   CHECK(answers[0].response->kind == Response::Kind::execute);
   CHECK(answers[1].response->kind == Response::Kind::execute);
@@ -427,7 +427,7 @@ TEST_CASE("What is done without a joined rank is answered whole, and leaves the 
     job.hit(1, first.slot);
     CHECK(job.silent());
     job.hit(0, first.slot);
-    CHECK(job.answer() == CoordinatorMessage::Entry{first.slot, std::nullopt});
+    CHECK(job.next_entry() == ResponseList::Entry{first.slot, std::nullopt});
   }
 }
 
@@ -547,7 +547,7 @@ TEST_CASE("What ranks wait for is finished before the join that completes it") {
   job.ask(0, join());
   job.ask(1, allreduce("y"));
   job.ask(1, join());
-  const auto entries = job.answers();
+  const auto entries = job.next_entries();
   REQUIRE(entries.size() == 4);
   CHECK(entries[0].response->kind == Response::Kind::error);
   CHECK(entries[0].response->ranks == std::vector<std::int32_t>{0});
@@ -572,9 +572,9 @@ TEST_CASE("A rank that joins is late for nothing") {
   Job job(3);
   job.ask(0, allreduce("x", {1}));
   job.ask(1, allreduce("x", {2}));
-  job.answer();
+  job.next_entry();
   for (int rank = 0; rank < 3; ++rank) job.ask(rank, join());
-  job.answer();
+  job.next_entry();
   for (int rank = 0; rank < 3; ++rank) job.ask(rank, allreduce("x", {4}));
   job.expect_execute(allreduce("x", {4}));
 }
@@ -586,7 +586,7 @@ TEST_CASE("A rank that leaves ends everything after what is ready") {
   job.ask(0, allreduce("never"));
   job.leave(1);
   job.leave(0);
-  const auto entries = job.answers();
+  const auto entries = job.next_entries();
   REQUIRE(entries.size() == 2);
   CHECK(entries[0].response->kind == Response::Kind::execute);
   CHECK(entries[1].response->kind == Response::Kind::shut_down);
@@ -603,13 +603,13 @@ TEST_CASE("Stalls are reported, and given up at the limit") {
   job.ask(0, allreduce("x"));
   CHECK(job.coordinator.next_deadline() == kStart + 10s);
   job.now = kStart + 10s;
-  CHECK(job.answers().empty());
+  CHECK(job.next_entries().empty());
   CHECK(job.warnings == std::vector<std::string>{"stalled: waiting for rank 1 on host-b and rank 2 on host-c to submit "
                                                  "allreduce 'x' (10.0 s)"});
   CHECK(job.coordinator.next_deadline() == kStart + 20s);
   job.ask(2, allreduce("x"));
   job.now = kStart + 20s;
-  CHECK(job.answers().empty());
+  CHECK(job.next_entries().empty());
   CHECK_THAT(job.warnings.at(0), Contains("rank 1 on host-b to submit"));
   job.now = job.coordinator.next_deadline();
   CHECK(job.now == kStart + 25s);
@@ -627,7 +627,7 @@ TEST_CASE("An operation that arrives in time leaves no deadline behind") {
   job.ask(0, allreduce("x"));
   job.now += 5s;
   job.ask(1, allreduce("x"));
-  job.answer();
+  job.next_entry();
   CHECK(job.coordinator.next_deadline() == Deadline::max());
 }
 
@@ -636,7 +636,7 @@ TEST_CASE("Joined ranks are not reported as missing") {
   job.ask(2, join());
   job.ask(0, allreduce("x"));
   job.now += 10s;
-  job.answers();
+  job.next_entries();
   CHECK_THAT(job.warnings.at(0), Contains("rank 1") && !Contains("rank 0") && !Contains("rank 2"));
 }
 
@@ -740,7 +740,7 @@ TEST_CASE("Names that nobody comes back to do not fill the memory: the oldest ar
   Job job(2, 16, 25s);
   for (int i = 0; i <= kRemembered; ++i) job.ask(0, allreduce("unnamed." + std::to_string(i)));
   job.now += 25s;
-  CHECK(job.answers().size() == kRemembered + 1);
+  CHECK(job.next_entries().size() == kRemembered + 1);
   job.ask(1, allreduce("unnamed.0"));
   CHECK(job.silent());
   job.ask(1, allreduce("unnamed.1"));
@@ -798,7 +798,7 @@ TEST_CASE("A message that breaks the protocol is refused with the rank's name") 
   Job job(2);
   job.ask(0, allreduce("x"));
   job.ask(1, allreduce("x"));
-  job.answer();
+  job.next_entry();
   OperationSpec foreign = allreduce("x");
   foreign.process_set = 5;
   const auto refused = [&](const RankMessage& message, const char* text) {

@@ -222,29 +222,29 @@ class Simulation {
     rank.from_parent.pop_front();
     Port port = port_of(index);
     rank.node.forward(port, bytes, now_);
-    apply(index, decode_coordinator_message(bytes));
+    apply(index, decode_response_list(bytes));
   }
 
   void respond() {
-    const auto answer = at(0).node.coordinator()->respond(now_);
-    if (!answer) return;
-    for (const auto& entry : answer->entries) {
+    const auto responses = at(0).node.coordinator()->respond(now_);
+    if (!responses) return;
+    for (const auto& entry : responses->entries) {
       if (!entry.response) {
         ++cached_entries_;
       } else if (entry.response->slot != kNoSlot) {
         CHECK(entry.response->slot < scenario_.cache_capacity);
-        last_fill_[entry.response->slot] = answer->number;
+        last_fill_[entry.response->slot] = responses->number;
       }
     }
     Port port = port_of(0);
-    at(0).node.forward(port, encode(*answer), now_);
-    apply(0, *answer);
+    at(0).node.forward(port, encode(*responses), now_);
+    apply(0, *responses);
   }
 
-  void apply(int index, const CoordinatorMessage& answer) {
+  void apply(int index, const ResponseList& responses) {
     Rank& rank = at(index);
-    rank.node.accept(answer);
-    for (const auto& entry : answer.entries) {
+    rank.node.accept(responses);
+    for (const auto& entry : responses.entries) {
       const auto shared = rank.cache.resolve(entry);
       const Response& response = *shared;
       if (!entry.response) REQUIRE(response.contributing == scenario_.size);

@@ -9,7 +9,7 @@ using namespace hvd;
 
 namespace {
 
-const AnswerPolicy kPolicy{.coalescing = 30us, .bucket_bytes = 100};
+const BatchingPolicy kPolicy{.coalescing = 30us, .bucket_bytes = 100};
 
 }  // namespace
 
@@ -17,7 +17,7 @@ TEST_CASE("What is ready waits for more that is under way, but not for long, and
   CHECK(kPolicy.due({{.bytes = 8, .since = kStart}}, false) == TimePoint::min());
   CHECK(kPolicy.due({{.bytes = 8, .since = kStart}, {.bytes = 8, .since = kStart + 20us}}, true) == kStart + 30us);
   CHECK(kPolicy.due({{.bytes = 8, .since = kStart}, {.bytes = 1 << 20, .since = kStart}}, true) == TimePoint::min());
-  const std::vector<AnswerPolicy::Ready> many(100, {.bytes = 4096, .since = kStart});
+  const std::vector<BatchingPolicy::Ready> many(100, {.bytes = 4096, .since = kStart});
   CHECK(kPolicy.due(many, true) == TimePoint::min());
   constexpr auto kHuge = std::numeric_limits<std::int64_t>::max();
   CHECK(kPolicy.due({{.bytes = 1}, {.bytes = kHuge}, {.bytes = kHuge}}, true) == TimePoint::min());

@@ -10,13 +10,13 @@ using namespace hvd;
 
 namespace {
 
-// Rank 2 with a rank 3 on its host, and below it rank 4, which speaks for 4 to 6.
+// Rank 2 with a rank 3 on its host, and below it rank 4, which sends for 4 to 6.
 struct Node {
   Node() : request_aggregator({{2, RankSet(2)}, {3, RankSet(3)}, {4, RankSet(4, 7)}}, kDelay, describe_test_rank) {}
 
   void ask(int rank, OperationSpec spec) { say(rank, {.applied = number, .requests = {std::move(spec)}}); }
   void hit(int rank, std::uint32_t slot) { say(rank, {.applied = number, .hits = {slot}}); }
-  void say(int rank, const RankMessage& message) { request_aggregator.receive(rank, said_by(rank, message), now); }
+  void say(int rank, const RankMessage& message) { request_aggregator.receive(rank, sent_by(rank, message), now); }
 
   // Child 4 for its whole subtree.
   void say_all_below(RankMessage message) {
@@ -31,13 +31,13 @@ struct Node {
     Response response;
     response.spec = allreduce(name);
     response.slot = slot;
-    pass({kNoSlot, response});
+    observe({kNoSlot, response});
   }
-  void pass(CoordinatorMessage::Entry entry) {
-    CoordinatorMessage message;
+  void observe(ResponseList::Entry entry) {
+    ResponseList message;
     message.number = ++number;
     message.entries.push_back(std::move(entry));
-    request_aggregator.pass(message);
+    request_aggregator.observe(message);
   }
 
   std::vector<RankMessage> up() {
@@ -59,7 +59,7 @@ struct NoPort {
 
 }  // namespace
 
-TEST_CASE("What all of a subtree ask for goes up as one statement") {
+TEST_CASE("What all of a subtree ask for goes up as one request") {
   Node node;
   for (const char* name : {"a", "b"}) {
     node.ask(2, allreduce(name));
@@ -164,7 +164,7 @@ TEST_CASE("Who asks again after an error opens a new round") {
   error.spec.name = "x";
   error.status = Status(StatusCode::mismatch, "no");
   error.ranks = {2};
-  node.pass({kNoSlot, error});
+  node.observe({kNoSlot, error});
   node.ask(2, allreduce("x", {9}));
   node.ask(3, allreduce("x", {9}));
   CHECK(node.up().empty());
@@ -206,7 +206,7 @@ TEST_CASE("A schedule that is locked voids what was asked for before") {
   Response lock;
   lock.kind = Response::Kind::lock;
   lock.schedule = {{5}};
-  node.pass({kNoSlot, lock});
+  node.observe({kNoSlot, lock});
   node.say(3, {.applied = 1, .hits = {5}});
   node.now += kDelay;
   CHECK(node.up().empty());
@@ -220,7 +220,7 @@ TEST_CASE("A schedule that is locked voids what was asked for before") {
 
 TEST_CASE("A child that speaks for others is refused") {
   Node node;
-  SubtreeMessage message = said_by(3, {.hits = {0}});
+  SubtreeMessage message = sent_by(3, {.hits = {0}});
   CHECK_THROWS_AS(node.request_aggregator.receive(2, message, kStart), Internal);
   CHECK_THROWS_AS(node.request_aggregator.receive(9, message, kStart), Internal);
 }
@@ -253,7 +253,7 @@ TEST_CASE("A join that is given up ends for the ranks that are told so") {
   given_up.kind = Response::Kind::error;
   given_up.spec.name = join().name;
   given_up.ranks = {0, 2};
-  node.pass({kNoSlot, given_up});
+  node.observe({kNoSlot, given_up});
   node.say_all_below({.requests = {allreduce("x")}});  // rank 3 has joined, and rank 2 not any more
   CHECK(node.up().empty());
   node.ask(2, allreduce("x"));
@@ -261,7 +261,7 @@ TEST_CASE("A join that is given up ends for the ranks that are told so") {
   REQUIRE(up.size() == 1);
   CHECK(up[0].ranks.to_vector() == std::vector<int>{2, 4, 5, 6});
   given_up.ranks = {3};
-  node.pass({kNoSlot, given_up});
+  node.observe({kNoSlot, given_up});
   node.say_all_below({.requests = {allreduce("x")}});
   node.ask(2, allreduce("x"));
   CHECK(node.up().empty());
@@ -279,7 +279,7 @@ TEST_CASE("A rank that leaves while its join ends takes nothing back") {
   Response joined;
   joined.kind = Response::Kind::all_joined;
   joined.spec.name = "join";
-  node.pass({kNoSlot, joined});
+  node.observe({kNoSlot, joined});
   node.ask(2, allreduce("x"));
   node.now += kDelay;
   const auto first = node.request_aggregator.take(node.now);
@@ -292,9 +292,9 @@ TEST_CASE("A rank that leaves while its join ends takes nothing back") {
 
 TEST_CASE("A child that says it has applied what there is not is named") {
   Node node;
-  CHECK_THROWS_WITH(node.request_aggregator.receive(3, said_by(3, {.applied = 1}), kStart),
+  CHECK_THROWS_WITH(node.request_aggregator.receive(3, sent_by(3, {.applied = 1}), kStart),
                     Catch::Matchers::Contains("rank 3"));
-  SubtreeMessage message = said_by(3, {});
+  SubtreeMessage message = sent_by(3, {});
   message.messages.front().latest = 1;
   CHECK_THROWS_AS(node.request_aggregator.receive(3, message, kStart), Internal);
 }
@@ -302,7 +302,7 @@ TEST_CASE("A child that says it has applied what there is not is named") {
 TEST_CASE("A node names the child that it refuses as the coordinator would") {
   NoPort port;
   ControlNode node(2, {.parent = 0, .children = {{3, RankSet(3)}}, .depth = 1}, {}, describe_test_rank);
-  const Bytes message = encode(said_by(3, {.applied = 1, .shut_down = true}));
+  const Bytes message = encode(sent_by(3, {.applied = 1, .shut_down = true}));
   CHECK_THROWS_WITH(node.receive(port, 3, message, kStart),
                     Catch::Matchers::StartsWith("rank 3 on host-d breaks the protocol: it "));
 }

@@ -1,5 +1,5 @@
 // Every interleaving of three ranks, three stages and one fault, with the real ScheduleLock on each rank and the rules
-// of the window (ops/host/window.h) or of an exchange of words (ops/algorithms/word_exchange.h) between them: in a
+// of the window (ops/host/window.h) or of an exchange of votes (ops/algorithms/vote_exchange.h) between them: in a
 // round every rank answers once, asks or declines, and hears all answers only when all are there.
 //
 // What must hold wherever it ends: all ranks have performed the same stages, each as often as the others; either all
@@ -108,7 +108,7 @@ class Explorer {
     if (at_fault && fault_ == Fault::leaves) {
       if (rank.leaves) return false;
       rank.leaves = true;
-      break_up(job, rank, ScheduleLock::Cause::leaving);
+      request_end(job, rank, ScheduleLock::Cause::leaving);
       return true;
     }
     if (rank.submitted == program.size()) return false;
@@ -117,7 +117,7 @@ class Explorer {
     if (std::find(rank.pending.begin(), rank.pending.end(), slot) != rank.pending.end()) return false;
     ++rank.submitted;
     rank.pending.push_back(slot);
-    if (rank.lock.active() && !rank.lock.submitted(slot)) break_up(job, rank, ScheduleLock::Cause::new_operation);
+    if (rank.lock.active() && !rank.lock.submitted(slot)) request_end(job, rank, ScheduleLock::Cause::new_operation);
     return true;
   }
 
@@ -129,7 +129,7 @@ class Explorer {
     const bool blocked = !rank.pending.empty() && rank.answer == '-' &&
                          rank.lock.next(rank.told).kind == ScheduleLock::Action::Kind::wait;
     if (!late && !blocked) return false;
-    break_up(job, rank, late ? ScheduleLock::Cause::late : ScheduleLock::Cause::order);
+    request_end(job, rank, late ? ScheduleLock::Cause::late : ScheduleLock::Cause::order);
     return true;
   }
 
@@ -169,9 +169,9 @@ class Explorer {
     return true;
   }
 
-  static void break_up(ModelJob& job, Rank& rank, ScheduleLock::Cause cause) {
+  static void request_end(ModelJob& job, Rank& rank, ScheduleLock::Cause cause) {
     if (!rank.lock.active()) return;
-    rank.lock.break_up(cause);
+    rank.lock.request_end(cause);
     rank.told = job.break_requested = true;
   }
 

@@ -68,8 +68,8 @@ TEST_CASE("schedule lock: the first cause counts, and a stage under way does not
   ScheduleLock lock = proposed();
   lock.submitted(2);
   lock.submitted(4);
-  lock.break_up(Cause::late);
-  lock.break_up(Cause::leaving);
+  lock.request_end(Cause::late);
+  lock.request_end(Cause::leaving);
   CHECK(lock.cause() == Cause::late);
   CHECK(lock.state() == State::breaking);
   lock.performed();
@@ -80,7 +80,7 @@ TEST_CASE("schedule lock: the first cause counts, and a stage under way does not
 TEST_CASE("schedule lock: a new proposal begins anew") {
   ScheduleLock lock = proposed();
   lock.submitted(2);
-  lock.break_up(Cause::order);
+  lock.request_end(Cause::order);
   lock.ended();
   lock.propose(9, {{2}});
   CHECK(lock.state() == State::propose);

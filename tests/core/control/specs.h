@@ -45,7 +45,7 @@ inline OperationSpec barrier(std::string name) { return make_spec(Collective::ba
 inline OperationSpec join() { return make_spec(Collective::join, "join"); }
 
 // What one rank says for itself.
-inline SubtreeMessage said_by(int rank, RankMessage message) {
+inline SubtreeMessage sent_by(int rank, RankMessage message) {
   message.ranks = RankSet(rank);
   message.latest = message.applied;
   SubtreeMessage whole{.applied_by_all = message.applied};

@@ -19,7 +19,7 @@
 #include "core/base/error.h"
 #include "core/bootstrap/store.h"
 #include "core/control/negotiator.h"
-#include "core/control/tree/mailbox.h"
+#include "core/control/tree/control_region.h"
 #include "tests/support/catch.h"
 
 using Catch::Matchers::Contains;
@@ -105,11 +105,11 @@ void await_break(ControlChannel& channel, std::uint64_t lock_number) {
   const Deadline delay = deadline_after(20s);
   for (;;) {
     channel.receive();
-    const std::uint64_t broken = channel.break_requested();
-    if (broken == lock_number) return;
-    if (broken > lock_number) throw Internal("hears of " + std::to_string(broken) + " instead");
+    const std::uint64_t requested = channel.break_requested();
+    if (requested == lock_number) return;
+    if (requested > lock_number) throw Internal("hears of " + std::to_string(requested) + " instead");
     if (Clock::now() >= delay) throw Timeout("heard of no break " + std::to_string(lock_number));
-    channel.wait(channel.heard(), delay, nullptr);
+    channel.wait(channel.doorbell_seen(), delay, nullptr);
   }
 }
 

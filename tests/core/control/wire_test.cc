@@ -28,7 +28,7 @@ OperationSpec rich_request() {
   return spec;
 }
 
-CoordinatorMessage rich_coordinator_message() {
+ResponseList rich_response_list() {
   Response execute{
       .spec = alltoall("a", {1, 2}), .slot = 7, .contributing = 2, .rows = {{1, 2}, {0, 0}}, .status = {}, .ranks = {}};
   Response gather{.spec = allgather("g", {2, 0, 5}),
@@ -48,7 +48,7 @@ CoordinatorMessage rich_coordinator_message() {
                 .status = Status(StatusCode::shut_down, "gone"),
                 .ranks = {},
                 .rank = 4};
-  CoordinatorMessage message;
+  ResponseList message;
   message.number = 0x123456789abcdef0;
   message.entries = {{3, std::nullopt}, {kNoSlot, execute}, {kNoSlot, gather}, {kNoSlot, error}, {kNoSlot, left}};
   message.warnings = {"", "stalled"};
@@ -56,8 +56,8 @@ CoordinatorMessage rich_coordinator_message() {
   return message;
 }
 
-CoordinatorMessage message_of(Response response) {
-  CoordinatorMessage message;
+ResponseList message_of(Response response) {
+  ResponseList message;
   message.number = 1;
   message.entries.push_back({kNoSlot, std::move(response)});
   return message;
@@ -66,7 +66,7 @@ CoordinatorMessage message_of(Response response) {
 SubtreeMessage message_of(OperationSpec spec) {
   RankMessage message;
   message.requests.emplace_back(std::move(spec));
-  return said_by(3, message);
+  return sent_by(3, message);
 }
 
 }  // namespace
@@ -84,7 +84,7 @@ TEST_CASE("Rank messages survive the wire") {
     message.requests.back().spec.tensors.push_back({DType::boolean, Shape(kMaxDimensions, 1)});
     message.shut_down = true;
   }
-  const SubtreeMessage whole = said_by(7, message);
+  const SubtreeMessage whole = sent_by(7, message);
   CHECK(decode_subtree_message(encode(whole)) == whole);
 }
 
@@ -117,28 +117,28 @@ TEST_CASE("What many ranks say at once survives the wire") {
 TEST_CASE("A thousand hits take a bit each") {
   RankMessage message;
   for (std::uint32_t slot = 0; slot < 1000; ++slot) message.hits.push_back(slot);
-  CHECK(encode(said_by(0, message)).size() < 200);
+  CHECK(encode(sent_by(0, message)).size() < 200);
 }
 
 TEST_CASE("A thousand gradients take few bytes each, as requests and as responses") {
   RankMessage message;
-  CoordinatorMessage answer;
+  ResponseList responses;
   for (int i = 0; i < 1000; ++i) {
     const OperationSpec spec = allreduce("transformer.layer." + std::to_string(i / 4) + ".attention." + "qkvo"[i % 4]);
     message.requests.emplace_back(spec);
-    answer.entries.push_back(
+    responses.entries.push_back(
         {kNoSlot, Response{.spec = spec, .slot = 1, .contributing = 9, .rows = {}, .status = {}, .ranks = {}}});
   }
-  CHECK(decode_subtree_message(encode(said_by(0, message))) == said_by(0, message));
-  CHECK(encode(said_by(0, message)).size() < 14'000);
-  CHECK(encode(answer).size() < 18'000);
+  CHECK(decode_subtree_message(encode(sent_by(0, message))) == sent_by(0, message));
+  CHECK(encode(sent_by(0, message)).size() < 14'000);
+  CHECK(encode(responses).size() < 18'000);
 }
 
 TEST_CASE("There is one way to write a request") {
   const SubtreeMessage pair = [] {
     RankMessage message;
     message.requests = {allreduce("abc"), allreduce("abd")};
-    return said_by(0, message);
+    return sent_by(0, message);
   }();
   const Bytes bytes = encode(pair);
   const std::size_t second = bytes.size() - 10;  // flags, shared, 1, 'd', kind, dtype, 2, 2, 3, no parts
@@ -159,49 +159,49 @@ TEST_CASE("There is one way to write a request") {
   CHECK_THROWS_AS(decode_subtree_message(long_dimension), Internal);
 }
 
-TEST_CASE("Who speaks can be told without reading what is said") {
+TEST_CASE("The senders can be decoded without the body") {
   RankMessage message{.applied = 5};
   message.hits = {3};
   message.requests = {rich_request()};
-  SubtreeMessage whole = said_by(7, message);
+  SubtreeMessage whole = sent_by(7, message);
   const Bytes bytes = encode(whole);
   auto opaque = peek(bytes);
   REQUIRE(opaque);
   CHECK(opaque->ranks == RankSet(7));
   CHECK(opaque->applied == 5);
   CHECK(encode(*opaque) == bytes);
-  const Bytes other = encode(said_by(8, message));
-  CHECK(std::ranges::equal(opaque->said, peek(other)->said));
+  const Bytes other = encode(sent_by(8, message));
+  CHECK(std::ranges::equal(opaque->body, peek(other)->body));
   whole.messages.push_back(whole.messages.front());
   CHECK_FALSE(peek(encode(whole)));
   message.shut_down = true;
-  CHECK_FALSE(peek(encode(said_by(7, message))));
+  CHECK_FALSE(peek(encode(sent_by(7, message))));
   CHECK_THROWS_AS(peek(std::span(bytes).first(30)), Internal);
 }
 
 TEST_CASE("Coordinator messages survive the wire") {
-  const CoordinatorMessage message = rich_coordinator_message();
-  CHECK(decode_coordinator_message(encode(message)) == message);
-  CHECK(decode_coordinator_message(encode(CoordinatorMessage{})) == CoordinatorMessage{});
+  const ResponseList message = rich_response_list();
+  CHECK(decode_response_list(encode(message)) == message);
+  CHECK(decode_response_list(encode(ResponseList{})) == ResponseList{});
 }
 
 TEST_CASE("Texts are cut off, names and slots beyond the limit are refused when encoding") {
-  CoordinatorMessage message;
+  ResponseList message;
   message.warnings = {std::string(kMaxTextBytes + 10, 'n')};
-  CHECK(decode_coordinator_message(encode(message)).warnings.front().size() == kMaxTextBytes);
+  CHECK(decode_response_list(encode(message)).warnings.front().size() == kMaxTextBytes);
   CHECK_THROWS_AS(encode(message_of(allreduce(std::string(kMaxNameBytes + 1, 'x')))), InvalidArgument);
   CHECK_THROWS_AS(encode(message_of(allreduce("x", Shape(kMaxDimensions + 1, 1)))), InvalidArgument);
   RankMessage hit;
   hit.hits = {kMaxCacheSlots};
-  CHECK_THROWS_AS(encode(said_by(0, hit)), InvalidArgument);
+  CHECK_THROWS_AS(encode(sent_by(0, hit)), InvalidArgument);
   message.entries = {{kMaxCacheSlots, std::nullopt}};
   CHECK_THROWS_AS(encode(message), InvalidArgument);
 }
 
 TEST_CASE("Negative knobs are refused") {
-  CoordinatorMessage message;
+  ResponseList message;
   message.knobs = Knobs{.chunk_bytes = -1};
-  CHECK_THROWS_WITH(decode_coordinator_message(encode(message)), Catch::Matchers::Contains("knob -1"));
+  CHECK_THROWS_WITH(decode_response_list(encode(message)), Catch::Matchers::Contains("knob -1"));
 }
 
 TEST_CASE("Every truncation and every appended byte is refused") {
@@ -214,17 +214,17 @@ TEST_CASE("Every truncation and every appended byte is refused") {
   bytes.push_back(std::byte{0});
   CHECK_THROWS_AS(decode_subtree_message(bytes), Internal);
 
-  bytes = encode(rich_coordinator_message());
+  bytes = encode(rich_response_list());
   for (std::size_t length = 0; length < bytes.size(); ++length) {
-    CHECK_THROWS_AS(decode_coordinator_message(std::span(bytes).first(length)), Internal);
+    CHECK_THROWS_AS(decode_response_list(std::span(bytes).first(length)), Internal);
   }
   bytes.push_back(std::byte{0});
-  CHECK_THROWS_AS(decode_coordinator_message(bytes), Internal);
+  CHECK_THROWS_AS(decode_response_list(bytes), Internal);
 }
 
 TEST_CASE("One kind of message is not taken for the other") {
-  CHECK_THROWS_AS(decode_subtree_message(encode(CoordinatorMessage{})), Internal);
-  CHECK_THROWS_AS(decode_coordinator_message(encode(SubtreeMessage{})), Internal);
+  CHECK_THROWS_AS(decode_subtree_message(encode(ResponseList{})), Internal);
+  CHECK_THROWS_AS(decode_response_list(encode(SubtreeMessage{})), Internal);
 }
 
 TEST_CASE("Requests with impossible values are refused") {
@@ -325,11 +325,11 @@ TEST_CASE("Responses that could not be carried out are refused") {
   };
   for (const auto& [what, response] : bad) {
     CAPTURE(what);
-    CHECK_THROWS_WITH(decode_coordinator_message(encode(message_of(response))),
+    CHECK_THROWS_WITH(decode_response_list(encode(message_of(response))),
                       Catch::Matchers::Contains("malformed message"));
   }
-  CHECK_NOTHROW(decode_coordinator_message(encode(message_of(execute(pair, {{1, 2}, {3, 0}})))));
-  CHECK_NOTHROW(decode_coordinator_message(encode(message_of(error_for({0, kMaxRanks - 1})))));
+  CHECK_NOTHROW(decode_response_list(encode(message_of(execute(pair, {{1, 2}, {3, 0}})))));
+  CHECK_NOTHROW(decode_response_list(encode(message_of(error_for({0, kMaxRanks - 1})))));
 }
 
 TEST_CASE("Counts beyond the message allocate nothing") {
@@ -359,7 +359,7 @@ TEST_CASE("Counts beyond the message allocate nothing") {
 }
 
 TEST_CASE("A message of too many entries is refused on both sides") {
-  CoordinatorMessage message;
+  ResponseList message;
   message.entries.resize(kMaxEntries + 1, {0, std::nullopt});
   CHECK_THROWS_AS(encode(message), InvalidArgument);
   message.entries.pop_back();
@@ -367,17 +367,17 @@ TEST_CASE("A message of too many entries is refused on both sides") {
   const std::uint32_t count = kMaxEntries + 1;
   std::memcpy(bytes.data() + 9, &count, sizeof count);
   bytes.insert(bytes.end() - 4, 5, std::byte{0});
-  CHECK_THROWS_WITH(decode_coordinator_message(bytes), Catch::Matchers::Contains("1048577 entries"));
+  CHECK_THROWS_WITH(decode_response_list(bytes), Catch::Matchers::Contains("1048577 entries"));
 }
 
 TEST_CASE("Any changed byte is either refused or decodes to something that encodes again") {
   std::mt19937 random(7);
-  const Bytes original = encode(rich_coordinator_message());
+  const Bytes original = encode(rich_response_list());
   for (int i = 0; i < (hvd::testing::kSanitized ? 4000 : 20000); ++i) {
     Bytes bytes = original;
     for (int k = 0; k < 2; ++k) bytes[random() % bytes.size()] = static_cast<std::byte>(random());
     try {
-      const CoordinatorMessage message = decode_coordinator_message(bytes);
+      const ResponseList message = decode_response_list(bytes);
       REQUIRE(encode(message) == bytes);
     } catch (const Internal&) {
     }

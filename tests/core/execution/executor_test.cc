@@ -40,9 +40,9 @@ class ExecutingRank {
     OperationMemory memory;
     memory.tensors.resize(spec.tensors.size(), {.input = memory_, .output = memory_});
     memory.allocates_outputs = differs_by_rank(spec.collective);
-    BegunOperation begun = names_.take(spec, std::move(memory));
-    submitted_.push_back(std::move(begun.caller));
-    return pending_.insert(std::move(begun.engine));
+    OperationReferences references = names_.take(spec, std::move(memory));
+    submitted_.push_back(std::move(references.caller));
+    return pending_.insert(std::move(references.engine));
   }
 
   Response response_to(const OperationSpec& spec) const {
@@ -107,7 +107,7 @@ TEST_CASE("Unsupported and Mismatch end the operations of their bucket only") {
     if (call.collective != Collective::allreduce) return;
     unsupported ? refuse(call) : differ(call);
   });
-  CHECK(rank.executor().run(buckets, rank.pending(), Waiter::engine_thread));
+  CHECK(rank.executor().run(buckets, rank.pending(), DrivingThread::engine));
   CHECK(small.completion.status().code() == (unsupported ? StatusCode::unsupported : StatusCode::mismatch));
   CHECK(other.completion.status().ok());
   CHECK(other.completion.done());
@@ -123,9 +123,9 @@ TEST_CASE("A grouped operation ends with its last tensor") {
   int calls = 0;
   rank.behave([&](const CollectiveCall& call) {
     CHECK_FALSE((++calls, grouped.completion.done()));
-    CHECK(call.waiter == Waiter::engine_thread);
+    CHECK(call.driving_thread == DrivingThread::engine);
   });
-  CHECK(rank.executor().run(buckets, rank.pending(), Waiter::engine_thread));
+  CHECK(rank.executor().run(buckets, rank.pending(), DrivingThread::engine));
   CHECK(calls == 3);
   CHECK(grouped.completion.done());
   CHECK(rank.metrics().operations.value() == 1);
@@ -145,7 +145,7 @@ TEST_CASE("A grouped operation that fails ends once, and what is left of it is n
   rank.behave([&](const CollectiveCall& call) {
     if (++calls == 2) refuse(call);
   });
-  CHECK(rank.executor().run(buckets, rank.pending(), Waiter::engine_thread));
+  CHECK(rank.executor().run(buckets, rank.pending(), DrivingThread::engine));
   CHECK(calls == 3);
   CHECK(grouped.completion.status().code() == StatusCode::unsupported);
   CHECK(other.completion.done());
@@ -168,7 +168,7 @@ TEST_CASE("Of a bucket with tensors of a failed group the others are performed")
     pieces.push_back(call.pieces.size());
     if (pieces.size() == 1) differ(call);
   });
-  CHECK(rank.executor().run(buckets, rank.pending(), Waiter::engine_thread));
+  CHECK(rank.executor().run(buckets, rank.pending(), DrivingThread::engine));
   CHECK(pieces == std::vector<std::size_t>{2, 1});
   CHECK(grouped.completion.status().code() == StatusCode::mismatch);
   CHECK(other.completion.done());
@@ -181,7 +181,7 @@ TEST_CASE("A bucket that another rank declines leaves its operations pending") {
   const std::vector<Response> responses{rank.response_to(operation.spec)};
   std::vector<Bucket> buckets = rank.plan(responses, kTensor);
   rank.behave(decline);
-  CHECK_FALSE(rank.executor().run(buckets, rank.pending(), Waiter::engine_thread, Entry::asking));
+  CHECK_FALSE(rank.executor().run(buckets, rank.pending(), DrivingThread::engine, EntryMode::asking));
   CHECK_FALSE(operation.completion.done());
   CHECK(rank.pending().find("x") == &operation);
 }
@@ -194,7 +194,7 @@ TEST_CASE("However often the coordinator answers, an operation is performed once
   REQUIRE(buckets.size() == 2);
   CHECK(buckets[0].items[0].own == &operation);
   CHECK(buckets[1].items[0].own == nullptr);
-  CHECK(rank.executor().run(buckets, rank.pending(), Waiter::engine_thread));
+  CHECK(rank.executor().run(buckets, rank.pending(), DrivingThread::engine));
   CHECK(rank.metrics().operations.value() == 1);
 }
 
@@ -225,7 +225,7 @@ TEST_CASE("A direct call ends like any other") {
   CHECK_FALSE(rank.executor().run(direct, place));
   behaving([&](const CollectiveCall& performed) {
     CHECK(performed.pieces.front().input == memory);
-    CHECK(performed.waiter == Waiter::caller);
+    CHECK(performed.driving_thread == DrivingThread::caller);
   });
   CHECK(rank.executor().run(direct, place));
   behaving(lose);

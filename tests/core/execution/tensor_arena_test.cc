@@ -108,7 +108,7 @@ TEST_CASE("arena: memory of one rank is found by the others") {
   std::memset(memory, 7, 1000);
   const auto offset = host.second.offset_of(memory, 1000);
   REQUIRE(offset);
-  host.first.reach(1, *offset, 1000);
+  host.first.map_peer(1, *offset, 1000);
   CHECK(std::memcmp(host.first.at(1, *offset), memory, 1000) == 0);
   host.first.at(1, *offset)[999] = std::byte{8};
   CHECK(memory[999] == std::byte{8});
@@ -128,9 +128,9 @@ TEST_CASE("arena: what is not inside a part is nowhere") {
   CHECK(!host.first.offset_of(memory, kPart + 1));
   CHECK(!host.first.offset_of(memory + 1, kPart));
 
-  CHECK_NOTHROW(host.first.reach(1, kPart - 8, 8));
-  CHECK_THROWS_AS(host.first.reach(1, kPart - 8, 9), Internal);
-  CHECK_THROWS_AS(host.first.reach(1, ~std::uint64_t{0} - 3, 8), Internal);
+  CHECK_NOTHROW(host.first.map_peer(1, kPart - 8, 8));
+  CHECK_THROWS_AS(host.first.map_peer(1, kPart - 8, 9), Internal);
+  CHECK_THROWS_AS(host.first.map_peer(1, ~std::uint64_t{0} - 3, 8), Internal);
 }
 
 TEST_CASE("arena: address space is taken in proportion to need, by the rank itself and by the others") {
@@ -140,9 +140,9 @@ TEST_CASE("arena: address space is taken in proportion to need, by the rank itse
   auto* small = static_cast<std::byte*>(host.first.allocate(1000));
   auto* large = static_cast<std::byte*>(host.first.allocate(100 << 20));
   small[999] = large[(100 << 20) - 1] = std::byte{42};
-  host.second.reach(0, host.first.offset_of(small, 1000).value(), 1000);
+  host.second.map_peer(0, host.first.offset_of(small, 1000).value(), 1000);
   CHECK(host.second.at(0, *host.first.offset_of(small, 1000))[999] == std::byte{42});
-  host.second.reach(0, host.first.offset_of(large, 100 << 20).value(), 100 << 20);
+  host.second.map_peer(0, host.first.offset_of(large, 100 << 20).value(), 100 << 20);
   CHECK(host.second.at(0, *host.first.offset_of(small, 1000))[999] == std::byte{42});
   CHECK(host.second.at(0, *host.first.offset_of(large, 1))[(100 << 20) - 1] == std::byte{42});
   CHECK(address_space() - before < 4 * (100 << 20));
@@ -165,7 +165,7 @@ TEST_CASE("arena: with little address space there is what fits, and an error tha
   const std::string text = with_address_space(80 << 20, [] {
     Host host(std::size_t{1} << 40);
     void* small = host.first.allocate(1 << 20);
-    host.second.reach(0, *host.first.offset_of(small, 1), 1);
+    host.second.map_peer(0, *host.first.offset_of(small, 1), 1);
     host.first.allocate(20 << 20);
     host.first.allocate(17 << 20);  // where as much as there is already would be too much
     try {

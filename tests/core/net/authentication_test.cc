@@ -57,10 +57,10 @@ struct Port {
 TEST_CASE("both sides are convinced, and the server learns the rank") {
   const ServerHandshake server(key_of('a'), Purpose::store, nonce_of(1));
   ClientHandshake client(key_of('a'), Purpose::store, 42, nonce_of(2));
-  const auto verdict = server.judge(client.prove(server.challenge()));
-  REQUIRE(verdict.objection == nullptr);
-  CHECK(verdict.rank == 42);
-  CHECK_NOTHROW(client.check(verdict.reply));
+  const auto verification = server.verify(client.prove(server.challenge()));
+  REQUIRE(verification.rejection == nullptr);
+  CHECK(verification.rank == 42);
+  CHECK_NOTHROW(client.check(verification.reply));
 }
 
 TEST_CASE("the server refuses another key, another purpose and another challenge") {
@@ -70,10 +70,10 @@ TEST_CASE("the server refuses another key, another purpose and another challenge
   ClientHandshake wrong_key(key_of('b'), Purpose::store, 0, nonce_of(2));
   ClientHandshake wrong_purpose(key_of('a'), Purpose::data, 0, nonce_of(2));
 
-  CHECK(server.judge(right.prove(server.challenge())).objection == nullptr);
-  CHECK(server.judge(wrong_key.prove(server.challenge())).objection != nullptr);
-  CHECK(server.judge(wrong_purpose.prove(server.challenge())).objection != nullptr);
-  CHECK(server.judge(right.prove(earlier.challenge())).objection != nullptr);  // a recorded proof
+  CHECK(server.verify(right.prove(server.challenge())).rejection == nullptr);
+  CHECK(server.verify(wrong_key.prove(server.challenge())).rejection != nullptr);
+  CHECK(server.verify(wrong_purpose.prove(server.challenge())).rejection != nullptr);
+  CHECK(server.verify(right.prove(earlier.challenge())).rejection != nullptr);  // a recorded proof
 }
 
 TEST_CASE("no bit of a proof, and no bit of the answer, can be changed") {
@@ -82,9 +82,9 @@ TEST_CASE("no bit of a proof, and no bit of the answer, can be changed") {
   const Proof proof = client.prove(server.challenge());
   for (std::size_t at = 0; at < proof.size(); ++at) {
     CAPTURE(at);
-    CHECK(server.judge(with_flipped_bit(proof, at)).objection != nullptr);
+    CHECK(server.verify(with_flipped_bit(proof, at)).rejection != nullptr);
   }
-  const Reply reply = server.judge(proof).reply;
+  const Reply reply = server.verify(proof).reply;
   for (std::size_t at = 0; at < reply.size(); ++at)
     CHECK_THROWS_AS(client.check(with_flipped_bit(reply, at)), PeerLost);
 }

@@ -90,7 +90,7 @@ std::vector<Duration> silences(const std::vector<Delivery>& looks) {
   std::vector<Duration> result;
   TimePoint now = TimePoint() + 1000s;
   for (const Delivery& delivery : looks) {
-    result.push_back(watch.look(delivery, now));
+    result.push_back(watch.update(delivery, now));
     now += 1s;
   }
   return result;

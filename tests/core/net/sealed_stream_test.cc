@@ -10,7 +10,7 @@ using namespace hvd;
 
 namespace {
 
-constexpr std::size_t kMostSealed = 1000;
+constexpr std::size_t kMaxSealed = 1000;
 
 JobKey sealing_key(char digit) { return JobKey::from_hex(std::string(64, digit)); }
 
@@ -22,8 +22,8 @@ Bytes plain_text(const std::string& text) {
 // Both ends, with their greetings exchanged.
 struct SealedPair {
   explicit SealedPair(char client_key = 'a', char server_key = 'a')
-      : client(sealing_key(client_key), SealedStream::End::client, kMostSealed),
-        server(sealing_key(server_key), SealedStream::End::server, kMostSealed) {
+      : client(sealing_key(client_key), SealedStream::End::client, kMaxSealed),
+        server(sealing_key(server_key), SealedStream::End::server, kMaxSealed) {
     client.feed(server.greeting());
     server.feed(client.greeting());
     CHECK_FALSE(client.ready());
@@ -85,9 +85,9 @@ TEST_CASE("what is changed, repeated, left out or sent back is refused") {
 }
 
 TEST_CASE("a recorded stream cannot be replayed") {
-  SealedStream client(sealing_key('a'), SealedStream::End::client, kMostSealed);
-  SealedStream first(sealing_key('a'), SealedStream::End::server, kMostSealed);
-  SealedStream second(sealing_key('a'), SealedStream::End::server, kMostSealed);
+  SealedStream client(sealing_key('a'), SealedStream::End::client, kMaxSealed);
+  SealedStream first(sealing_key('a'), SealedStream::End::server, kMaxSealed);
+  SealedStream second(sealing_key('a'), SealedStream::End::server, kMaxSealed);
   client.feed(first.greeting());
   client.next();
   second.feed(client.greeting());
@@ -97,12 +97,12 @@ TEST_CASE("a recorded stream cannot be replayed") {
 
 TEST_CASE("messages are bounded, and so is what comes instead of one") {
   SealedPair ends;
-  ends.server.feed(ends.client.seal(Bytes(kMostSealed)));
-  CHECK(ends.server.next()->size() == kMostSealed);
-  ends.server.feed(ends.client.seal(Bytes(kMostSealed + 1)));
+  ends.server.feed(ends.client.seal(Bytes(kMaxSealed)));
+  CHECK(ends.server.next()->size() == kMaxSealed);
+  ends.server.feed(ends.client.seal(Bytes(kMaxSealed + 1)));
   CHECK_THROWS_AS(ends.server.next(), PeerLost);
   for (const Bytes& instead : {Bytes(100), make_frame(Bytes(31)), make_frame(Bytes(32)), make_frame(Bytes(33))}) {
-    SealedStream end(sealing_key('a'), SealedStream::End::server, kMostSealed);
+    SealedStream end(sealing_key('a'), SealedStream::End::server, kMaxSealed);
     end.feed(instead);  // a public key of zeros is refused, too: its shared secret is known
     CHECK_THROWS_AS(end.next(), PeerLost);
     CHECK_THROWS_AS(end.seal({}), Internal);

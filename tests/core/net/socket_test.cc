@@ -256,7 +256,7 @@ TEST_CASE("a peer that takes nothing for longer than the lease is neither silent
   for (const TimePoint end = Clock::now() + 2500ms; Clock::now() < end; std::this_thread::sleep_for(100ms)) {
     const Delivery delivery = pair.client.delivery();
     CHECK_FALSE(delivery.complete);
-    silences.push_back(watch.look(delivery, Clock::now()));
+    silences.push_back(watch.update(delivery, Clock::now()));
   }
   CHECK(*std::max_element(silences.begin(), silences.end()) < 1s);
   CHECK(pair.client.send_some(much).has_value());  // not broken

@@ -30,7 +30,7 @@ class Names : public OperationTable {
  public:
   Names() : OperationTable(std::make_shared<Metrics>()) {}
 
-  BegunOperation take(OperationSpec spec) {
+  OperationReferences take(OperationSpec spec) {
     OperationMemory memory;
     memory.tensors.resize(spec.tensors.size());
     return OperationTable::take(std::move(spec), std::move(memory));
@@ -206,12 +206,12 @@ TEST_CASE("Nothing is submitted behind a join") {
 
 TEST_CASE("Operations without a name are numbered, and numbers can start anew") {
   Names names;
-  CHECK(names.name_of_synchronous() == "unnamed.after.0");
+  CHECK(names.next_synchronous_name() == "unnamed.after.0");
   CHECK(names.take(allreduce("")).caller->spec.name == "unnamed.1");
   const auto changes = names.changes_of_numbers();
   CHECK(names.take(allreduce("")).caller->spec.name == "unnamed.2");
   CHECK(names.changes_of_numbers() != changes);
-  CHECK(names.name_of_synchronous() == "unnamed.after.2");
+  CHECK(names.next_synchronous_name() == "unnamed.after.2");
   names.join_ended(true);
   CHECK(names.take(allreduce("")).caller->spec.name == "unnamed.1");
 }
@@ -220,10 +220,10 @@ TEST_CASE("After a join that was given up, numbers start anew beside the former 
   Names names;
   CHECK(names.take(allreduce("")).caller->spec.name == "unnamed.1");
   names.join_ended(false);
-  CHECK(names.name_of_synchronous() == "unnamed.after.0.after.join.1");
+  CHECK(names.next_synchronous_name() == "unnamed.after.0.after.join.1");
   CHECK(names.take(allreduce("")).caller->spec.name == "unnamed.1.after.join.1");
   CHECK(is_counted("unnamed.1.after.join.1"));
-  CHECK_FALSE(is_counted(names.name_of_synchronous()));
+  CHECK_FALSE(is_counted(names.next_synchronous_name()));
   names.join_ended(true);
   CHECK(names.take(allreduce("")).caller->spec.name == "unnamed.1.after.join.1");
 }

@@ -40,7 +40,7 @@ class Sum {
     require(work_->poll(), "what was not started counts as under way");
   }
   ~Sum() {
-    if (work_ != nullptr && work_->left_to_caller()) runtime_.prepared().leave_to_engine(*work_);
+    if (work_ != nullptr && work_->caller_completes()) runtime_.prepared().hand_to_engine(*work_);
   }
 
   Operation& work() { return *work_; }
@@ -52,7 +52,7 @@ class Sum {
   }
   // As hvd_work_wait().
   Status wait() {
-    if (work_->left_to_caller()) runtime_.prepared().finish(*work_);
+    if (work_->caller_completes()) runtime_.prepared().wait_posted(*work_);
     require(work_->wait(deadline_after(60s)), "it is not done");
     return work_->completion.status();
   }
@@ -193,12 +193,12 @@ TEST_CASE("what nobody waits for ends all the same: polled, or freed while it is
       for (int j = 0; j < 30; ++j) sum.run();
       sum.start();
       while (!sum.work().poll()) {
-        if (sum.work().left_to_caller()) runtime.prepared().leave_to_engine(sum.work());
+        if (sum.work().caller_completes()) runtime.prepared().hand_to_engine(sum.work());
         std::this_thread::yield();
       }
       sum.finish();
       sum.start();
-      if (sum.work().left_to_caller()) runtime.prepared().leave_to_engine(sum.work());
+      if (sum.work().caller_completes()) runtime.prepared().hand_to_engine(sum.work());
       sum.free();
       perform(runtime, {.collective = Collective::barrier, .name = "after"});  // the memory is not used any more
     }

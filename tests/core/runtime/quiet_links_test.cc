@@ -14,7 +14,7 @@
 #include <sstream>
 #include <thread>
 
-#include "core/control/tree/mailbox.h"
+#include "core/control/tree/control_region.h"
 #include "core/net/socket.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
@@ -55,7 +55,7 @@ std::vector<std::byte> copy_of_memory(std::uintptr_t address, std::size_t size) 
 // Found by its size: there is nothing else of that size in this process.
 std::vector<std::byte> all_rings(int local_size) {
   constexpr std::size_t kPage = 4096;
-  const std::size_t size = (ControlWindow::bytes_for(local_size) + kPage - 1) / kPage * kPage;
+  const std::size_t size = (ControlRegion::bytes_for(local_size) + kPage - 1) / kPage * kPage;
   std::vector<std::byte> content;
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -64,9 +64,9 @@ std::vector<std::byte> all_rings(int local_size) {
     std::istringstream(line) >> std::hex >> begin >> dash >> end;
     if (line.find("memfd:") == std::string::npos || end - begin != size) continue;
     for (int rank = 0; rank < local_size; ++rank) {
-      const std::size_t from = offsetof(ControlWindow::PerRank, broken);
+      const std::size_t from = offsetof(ControlRegion::PerRank, break_requested);
       const std::vector<std::byte> rings =
-          copy_of_memory(begin + ControlWindow::bytes_for(rank) + from, sizeof(ControlWindow::PerRank) - from);
+          copy_of_memory(begin + ControlRegion::bytes_for(rank) + from, sizeof(ControlRegion::PerRank) - from);
       content.insert(content.end(), rings.begin(), rings.end());
     }
   }

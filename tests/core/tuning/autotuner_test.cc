@@ -256,7 +256,7 @@ TEST_CASE("A sample is a line of the log, in the units of its columns") {
 
 namespace {
 
-constexpr int kMostSteps = 200;
+constexpr int kMaxSteps = 200;
 constexpr unsigned kSeeds = 1000;
 constexpr Noise kQuiet{.amplitude = 0.03, .outlier_odds = 0.02};
 constexpr Noise kLoud{.amplitude = 0.2, .outlier_odds = 0.05};
@@ -316,7 +316,7 @@ TEST_CASE("Without noise the best knobs are found, and the defaults stay where n
     CHECK(tune(options, {barely_best_by_default, {}, 0}).knobs == kDefaults);
     const Tuned tuned = tune(options, {best_elsewhere, {}, 0});
     CHECK(tuned.knobs == kElsewhere);
-    CHECK(tuned.steps <= kMostSteps);
+    CHECK(tuned.steps <= kMaxSteps);
   }
 }
 
@@ -350,7 +350,7 @@ TEST_CASE("Whatever the noise, it ends in time and the job is not slower than wi
           most_steps = std::max(most_steps, tuned.steps);
         }
         CHECK(slower <= row.most_slower);
-        CHECK(most_steps <= kMostSteps);
+        CHECK(most_steps <= kMaxSteps);
       }
     }
   }
@@ -384,7 +384,7 @@ TEST_CASE("A machine that becomes slower meanwhile does not make the defaults lo
   // Each step takes 1 % more than the one before, whatever the knobs.
   Autotuner autotuner(kThreeKnobs);
   double taken = 0.01;
-  for (int step = 0; step < kMostSteps && !autotuner.finished(); ++step, taken *= 1.01) {
+  for (int step = 0; step < kMaxSteps && !autotuner.finished(); ++step, taken *= 1.01) {
     autotuner.step(kStepBytes, std::chrono::duration_cast<Duration>(std::chrono::duration<double>(taken)));
   }
   CHECK(autotuner.finished());

@@ -64,7 +64,7 @@ TEST_CASE("a traceback that does not go on is shown as far as it has come, and a
   CHECK(tracebacks.feed(0, "    step()\n", kStart) == "    step()\n");
   std::string shown = tracebacks.feed(0, torn, kStart);
   std::size_t fed = torn.size();
-  while (shown.empty() && fed <= 2 * SameTracebacks::kLongest) {
+  while (shown.empty() && fed <= 2 * SameTracebacks::kMaxBytes) {
     shown = tracebacks.feed(0, "    again()\n", kStart);
     fed += 12;
   }

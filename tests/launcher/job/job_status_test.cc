@@ -22,13 +22,13 @@ class AskedHost : public Host {
   void signal_all(int) override {}
   void write_input(int, std::string_view) override {}
   void hold(Stream, bool) override {}
-  void query_status(std::uint64_t question, bool with_stacks) override {
-    questions.push_back(question);
+  void query_status(std::uint64_t query_id, bool with_stacks) override {
+    query_ids.push_back(query_id);
     stacks = with_stacks;
   }
   std::vector<pid_t> list_left() const override { return {}; }
 
-  std::vector<std::uint64_t> questions;
+  std::vector<std::uint64_t> query_ids;
   bool stacks = false;
 };
 
@@ -70,14 +70,14 @@ TEST_CASE("a query is over when all hosts have answered") {
   TwoHosts job;
   StatusQueries status_queries(job.loop, job.plans, job.hosts);
   status_queries.ask(true, job.remember());
-  REQUIRE(job.h1->questions.size() == 1);
+  REQUIRE(job.h1->query_ids.size() == 1);
   CHECK(job.h1->stacks);
-  status_queries.answered(1, job.h2->questions[0], {of(1), of(0)});  // rank 0 is not its own
+  status_queries.answered(1, job.h2->query_ids[0], {of(1), of(0)});  // rank 0 is not its own
   CHECK(job.results.empty());
-  status_queries.answered(1, job.h2->questions[0], {of(1)});  // once is enough
-  status_queries.answered(0, job.h1->questions[0] + 1, {of(0)});
+  status_queries.answered(1, job.h2->query_ids[0], {of(1)});  // once is enough
+  status_queries.answered(0, job.h1->query_ids[0] + 1, {of(0)});
   CHECK(job.results.empty());
-  status_queries.answered(0, job.h1->questions[0], {of(2)});
+  status_queries.answered(0, job.h1->query_ids[0], {of(2)});
   REQUIRE(job.results.size() == 1);
   const auto& ranks = job.results[0];
   REQUIRE(ranks.size() == 3);
@@ -93,14 +93,14 @@ TEST_CASE("lost hosts are not waited for") {
   TwoHosts job;
   StatusQueries status_queries(job.loop, job.plans, job.hosts);
   status_queries.ask(false, job.remember());
-  status_queries.answered(0, job.h1->questions[0], {of(0), of(2)});
+  status_queries.answered(0, job.h1->query_ids[0], {of(0), of(2)});
   status_queries.host_lost(1);
   REQUIRE(job.results.size() == 1);
   CHECK_FALSE(job.results[0][1].status);
   status_queries.host_lost(0);
   status_queries.ask(false, job.remember());
   CHECK(job.results.size() == 2);
-  CHECK(job.h1->questions.size() == 1);
+  CHECK(job.h1->query_ids.size() == 1);
 }
 
 TEST_CASE("silent hosts are waited for until the deadline") {
@@ -150,28 +150,28 @@ class Asked {
   }
 
   EventLoop loop;
-  std::vector<std::string> questions;
+  std::vector<std::string> queries;
   std::vector<StatusSocket::Answer> waiting;
-  StatusSocket socket{loop, [this](const std::string& question, StatusSocket::Answer answer) {
-                        questions.push_back(question);
-                        if (question == "later") {
+  StatusSocket socket{loop, [this](const std::string& query, StatusSocket::Answer answer) {
+                        queries.push_back(query);
+                        if (query == "later") {
                           waiting.push_back(std::move(answer));
-                        } else if (question == "nothing") {
+                        } else if (query == "nothing") {
                           answer("");
                         } else {
-                          answer(question + "!");
+                          answer(query + "!");
                         }
                       }};
 };
 
-TEST_CASE("a line is a question, and its answer ends the connection") {
+TEST_CASE("a line is a query, and its answer ends the connection") {
   Asked job;
   const FileDescriptor connection = job.come();
   job.say(connection, "stac");
   job.loop.run_once(deadline_after(10ms));
   job.say(connection, "ks\nand more");
   CHECK(job.read_all(connection) == "stacks!");
-  CHECK(job.questions == std::vector<std::string>{"stacks"});
+  CHECK(job.queries == std::vector<std::string>{"stacks"});
 }
 
 TEST_CASE("an answer may come late, be long, or find nobody") {
@@ -193,7 +193,7 @@ TEST_CASE("an empty answer ends the connection, too") {
   Asked job;
   const FileDescriptor connection = job.come();
   job.say(connection, "nothing\n");
-  while (job.questions.empty()) job.loop.run_once(deadline_after(1s));
+  while (job.queries.empty()) job.loop.run_once(deadline_after(1s));
   char byte = 0;
   CHECK(read(connection.get(), &byte, 1) == 0);
 }
@@ -213,7 +213,7 @@ TEST_CASE("who comes while there is no descriptor waits at the door, and does no
   CHECK(job.read_all(connection) == "stacks!");
 }
 
-TEST_CASE("an endless question and the ninth connection are refused") {
+TEST_CASE("an endless query and the ninth connection are refused") {
   Asked job;
   const FileDescriptor talks = job.come();
   job.say(talks, std::string(200, 'x'));

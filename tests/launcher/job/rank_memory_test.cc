@@ -215,7 +215,7 @@ class Listener : public HostListener {
  public:
   struct Answer {
     int host;
-    std::uint64_t question;
+    std::uint64_t query_id;
     std::vector<RankStatus> statuses;
   };
 
@@ -227,8 +227,8 @@ class Listener : public HostListener {
   void nothing_left(int) override {}
   void host_lost(int, const std::string&) override {}
   void complaint(const std::string& line) override { complaints.push_back(line); }
-  void statuses(int host, std::uint64_t question, std::vector<RankStatus> statuses) override {
-    answers.push_back({host, question, std::move(statuses)});
+  void statuses(int host, std::uint64_t query_id, std::vector<RankStatus> statuses) override {
+    answers.push_back({host, query_id, std::move(statuses)});
   }
   void initialized(int host) override { met_hosts.push_back(host); }
   void stalled(int host, bool on) override { stalls.emplace_back(host, on); }
@@ -285,11 +285,11 @@ TEST_CASE("all ranks that were started are told of at once, the dead ones too") 
   recorder.initialized();
   recorder.submitted(FlightWords{}, 118);
   machine.memories.ended(4);
-  machine.memories.ask(31, false);
+  machine.memories.query(31, false);
   REQUIRE(machine.listener.answers.size() == 1);
   const Listener::Answer& answer = machine.listener.answers[0];
   CHECK(answer.host == kHost);
-  CHECK(answer.question == 31);
+  CHECK(answer.query_id == 31);
   REQUIRE(answer.statuses.size() == 2);
   CHECK(answer.statuses[0].rank == 2);
   CHECK(answer.statuses[0].open.empty());
@@ -307,17 +307,17 @@ TEST_CASE("stacks come as soon as all that were asked have answered, for everybo
   machine.memories.started(1, getpgrp());
   for (std::uint64_t time = 0; time < 2; ++time) {
     machine.listener.answers.clear();
-    machine.memories.ask(10 + time, true);
-    machine.memories.ask(20 + time, true);
-    machine.memories.ask(30 + time, false);  // waits for nobody
+    machine.memories.query(10 + time, true);
+    machine.memories.query(20 + time, true);
+    machine.memories.query(30 + time, false);  // waits for nobody
     REQUIRE(machine.listener.answers.size() == 1);
-    CHECK(machine.listener.answers[0].question == 30 + time);
+    CHECK(machine.listener.answers[0].query_id == 30 + time);
     CHECK_FALSE(machine.listener.answers[0].statuses[0].frame);
     REQUIRE(machine.run_until([&] { return machine.listener.answers.size() >= 3; }));
     REQUIRE(machine.listener.answers.size() == 3);
     for (const std::size_t i : {1, 2}) {
       const Listener::Answer& answer = machine.listener.answers[i];
-      CHECK(answer.question == (i == 1 ? 10 : 20) + time);
+      CHECK(answer.query_id == (i == 1 ? 10 : 20) + time);
       REQUIRE(answer.statuses.size() == 2);
       CHECK(answer.statuses[0].frame == PythonFrame{"train.py", 48, "load"});
       CHECK_FALSE(answer.statuses[1].frame);
@@ -330,7 +330,7 @@ TEST_CASE("a rank that does not answer is waited for half a second") {
   const AnnouncedRank rank(*machine.memories.make({.place = {.rank = 0}}, false), [](int) {});
   machine.memories.started(0, getpgrp());
   const TimePoint begin = Clock::now();
-  machine.memories.ask(1, true);
+  machine.memories.query(1, true);
   CHECK(machine.listener.answers.empty());
   REQUIRE(machine.run_until([&] { return !machine.listener.answers.empty(); }));
   CHECK(Clock::now() - begin >= 500ms);
@@ -400,7 +400,7 @@ TEST_CASE("a rank for which there is no memory starts without, and the user hear
   if (verbose) CHECK(machine.listener.complaints[0].starts_with("rank 0 has no flight recorder: "));
   machine.memories.started(0, getpgrp());
   machine.memories.ended(0);
-  machine.memories.ask(1, true);
+  machine.memories.query(1, true);
   REQUIRE(machine.listener.answers.size() == 1);
   CHECK(machine.listener.answers[0].statuses.empty());
 }

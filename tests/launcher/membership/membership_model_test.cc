@@ -22,7 +22,7 @@ using namespace hvd::launcher;
 
 namespace {
 
-constexpr int kMostEpochs = 12;
+constexpr int kMaxEpochs = 12;
 
 struct ModelProcess {
   enum class At { starting, waiting, training, failing, dismissed, ended };
@@ -282,7 +282,7 @@ class Explorer {
     expect(size >= (world.ends_early ? 1 : model_.options.min_np) && size <= model_.options.max_np,
            "an epoch of a forbidden size");
     expect(begin.epoch == world.epoch + 1, "epochs are not counted one by one");
-    expect(begin.epoch <= kMostEpochs, "epochs without end");
+    expect(begin.epoch <= kMaxEpochs, "epochs without end");
     for (const auto& [number, process] : world.processes) {
       expect(process.at != At::training || process.given_up, "an epoch begins while another one goes on");
     }
@@ -299,7 +299,7 @@ class Explorer {
     const auto is_on_first = [&](int number) { return world.processes.at(number).host == first; };
     const bool is_apart = world.apart && !std::ranges::all_of(world.order, is_on_first);
     world.epochs_apart = is_apart ? world.epochs_apart + 1 : 0;
-    expect(world.epochs_apart <= kMostFailedEpochs * (1 + model_.faults), "hosts that are apart stay together");
+    expect(world.epochs_apart <= kMaxFailedEpochs * (1 + model_.faults), "hosts that are apart stay together");
     for (const int number : begin.processes) {
       ModelProcess& process = world.processes.at(number);
       expect(process.at == At::waiting, "a place for a process that does not wait");

@@ -35,13 +35,13 @@ TEST_CASE("membership: newcomers that start together join together, unless one t
   membership.process_arrived(1, now + 1s);
   CHECK(membership.starting_newcomers() == 1);
   membership.take_actions();
-  membership.time_passed(now + kLongestSettling);
+  membership.time_passed(now + kNewcomerWait);
   CHECK(membership.take_actions().empty());
-  CHECK(membership.next_deadline() == now + 1s + kLongestSettling);
+  CHECK(membership.next_deadline() == now + 1s + kNewcomerWait);
   if (all_arrive) {
-    membership.process_arrived(2, now + kLongestSettling);
+    membership.process_arrived(2, now + kNewcomerWait);
   } else {
-    membership.time_passed(now + 1s + kLongestSettling);
+    membership.time_passed(now + 1s + kNewcomerWait);
   }
   const auto actions = membership.take_actions();
   REQUIRE(actions.size() == 1);
@@ -61,7 +61,7 @@ TEST_CASE("membership: all ranks are to leave, one after the other") {
   membership.process_preempted(1, now);
   for (const int process : {0, 1}) membership.process_arrived(process, now);
   CHECK(membership.running());
-  CHECK(membership.epoch() == 2);
+  CHECK(membership.roster().epoch() == 2);
   CHECK(std::get<BeginEpoch>(membership.take_actions().back()).processes == std::vector{0, 1});
 
   // Once others can come they are replaced: one of them brings the state.

@@ -23,7 +23,7 @@ class ThreeHosts {
       : membership({.num_proc = 6, .min_np = min_np, .max_np = 6, .cooldown_min = 10s}, TimePoint()) {
     membership.hosts_changed({{"a", 2}, {"b", 2}, {"c", 2}}, now);
     arrive({0, 1, 2, 3, 4, 5});
-    REQUIRE(membership.epoch() == 1);
+    REQUIRE(membership.roster().epoch() == 1);
     membership.take_actions();
   }
 
@@ -62,10 +62,10 @@ TEST_CASE("membership: of two hosts that cannot reach each other, the one that m
   }));
   ThreeHosts job(2);
   job.fail_epoch(reports);
-  CHECK(job.membership.epoch() == 2);
+  CHECK(job.membership.roster().epoch() == 2);
   CHECK(!job.take<LeaveOutHost>());
   job.fail_epoch({});
-  CHECK(job.membership.epoch() == 3);
+  CHECK(job.membership.roster().epoch() == 3);
   CHECK(job.take<LeaveOutHost>() == LeaveOutHost{.host = host, .other = other});
   const int first = (host[0] - 'a') * 2;
   CHECK(!job.membership.roster().rank_of(first));
@@ -99,7 +99,7 @@ TEST_CASE("membership: no host is left out while epochs get further, or fail for
     job.membership.process_ended(5, ProcessEnd::failed, "killed", job.now);
     job.arrive({0, 1, 2, 3, 4});
   }
-  CHECK(job.membership.epoch() == 3);
+  CHECK(job.membership.roster().epoch() == 3);
   CHECK(!job.take<LeaveOutHost>());
 }
 
@@ -108,7 +108,7 @@ TEST_CASE("membership: failed epochs are counted from the begin of one that did 
   job.membership.process_ended(5, ProcessEnd::failed, "killed", job.now);
   job.arrive({0, 1, 2, 3});
   job.membership.time_passed(job.now += 600s);  // process 4 has not arrived
-  REQUIRE(job.membership.epoch() == 2);
+  REQUIRE(job.membership.roster().epoch() == 2);
   job.membership.process_cannot_reach(0, 2);
   job.arrive({0, 1, 2, 3});
   CHECK(!job.take<LeaveOutHost>());

@@ -277,16 +277,16 @@ TEST_CASE("what tells of a place, a login or a process stays where it is") {
 }
 
 TEST_CASE("ranks on another host have hvdrun's environment, and that host's own place") {
-  const Environment drivers{{"PATH", "/venv/bin:/bin"},   {"HOME", "/home/me"},  {"PWD", "/work"},
-                            {"ONLY_HERE", "1"},           {"SSH_TTY", "/dev/x"}, {"CUDA_VISIBLE_DEVICES", "0,1"},
-                            {"ROCR_VISIBLE_DEVICES", "0"}};
-  const Environment agents{{"PATH", "/bin"}, {"HOME", "/root"}, {"ONLY_THERE", "1"}, {"CUDA_VISIBLE_DEVICES", "2,3"}};
-  CHECK(environment_on_host(drivers, agents) == Environment{{"PATH", "/venv/bin:/bin"},
-                                                            {"HOME", "/root"},
-                                                            {"ONLY_HERE", "1"},
-                                                            {"ONLY_THERE", "1"},
-                                                            {"CUDA_VISIBLE_DEVICES", "2,3"},
-                                                            {"ROCR_VISIBLE_DEVICES", "0"}});
+  const Environment of_hvdrun{{"PATH", "/venv/bin:/bin"},   {"HOME", "/home/me"},  {"PWD", "/work"},
+                              {"ONLY_HERE", "1"},           {"SSH_TTY", "/dev/x"}, {"CUDA_VISIBLE_DEVICES", "0,1"},
+                              {"ROCR_VISIBLE_DEVICES", "0"}};
+  const Environment of_agent{{"PATH", "/bin"}, {"HOME", "/root"}, {"ONLY_THERE", "1"}, {"CUDA_VISIBLE_DEVICES", "2,3"}};
+  CHECK(environment_on_host(of_hvdrun, of_agent) == Environment{{"PATH", "/venv/bin:/bin"},
+                                                                {"HOME", "/root"},
+                                                                {"ONLY_HERE", "1"},
+                                                                {"ONLY_THERE", "1"},
+                                                                {"CUDA_VISIBLE_DEVICES", "2,3"},
+                                                                {"ROCR_VISIBLE_DEVICES", "0"}});
 }
 
 TEST_CASE("ranks of a host share its CPUs among their OpenMP threads, unless somebody has said how many") {

@@ -284,7 +284,7 @@ TEST_CASE("a message that is too long ends the stream at both ends") {
   LinkFixture job;
   const auto agent = job.attach();
   REQUIRE(job.parents.size() == 1);
-  const std::string bytes(kLongestMessage + 1, 'x');
+  const std::string bytes(kMaxMessage + 1, 'x');
   if (GENERATE(true, false)) {
     proto::FromAgent output;
     output.mutable_output()->set_bytes(bytes);

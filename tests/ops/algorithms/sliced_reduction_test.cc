@@ -26,13 +26,13 @@ AllreduceAlgorithm any_algorithm() {
 }
 
 // One rank's memory and what it was told.
-struct RankWork {
-  RankWork(Transport& its_transport, int ranks, const Bounds& slice_bounds, DType dtype, DType value_type)
+struct RankBuffers {
+  RankBuffers(Transport& its_transport, int ranks, const Bounds& slice_bounds, DType dtype, DType value_type)
       : members(static_cast<std::size_t>(ranks)),
         bounds(slice_bounds),
         values(static_cast<std::size_t>(bounds.back()) * size_of(value_type)),
         results(static_cast<std::size_t>(bounds.back()) * size_of(dtype)),
-        work{.transport = its_transport,
+        args{.transport = its_transport,
              .members = members,
              .position = its_transport.rank(),
              .reduction = {.dtype = dtype},
@@ -44,21 +44,21 @@ struct RankWork {
              .deadline = deadline_after(20s)} {
     std::iota(members.begin(), members.end(), 0);
   }
-  RankWork(const RankWork&) = delete;
-  RankWork& operator=(const RankWork&) = delete;
+  RankBuffers(const RankBuffers&) = delete;
+  RankBuffers& operator=(const RankBuffers&) = delete;
 
   std::vector<int> members;
   Bounds bounds;
   std::vector<std::byte> values, results;
-  SlicedReduction work;
+  SlicedReduction args;
 };
 
 // The elements of the slices from `first` on, going down, `count` of them.
-std::vector<std::int64_t> elements_down(const SlicedReduction& work, int first, int count) {
+std::vector<std::int64_t> elements_down(const SlicedReduction& args, int first, int count) {
   std::vector<std::int64_t> elements;
   for (int back = 0; back < count; ++back) {
-    const int slice = work.around(first - back);
-    for (std::int64_t e = work.begin_of(slice); e < work.end_of(slice); ++e) elements.push_back(e);
+    const int slice = args.around(first - back);
+    for (std::int64_t e = args.begin_of(slice); e < args.end_of(slice); ++e) elements.push_back(e);
   }
   return elements;
 }
@@ -70,8 +70,8 @@ std::size_t bytes_sent_by_each(AllreduceAlgorithm algorithm, DType dtype, int ra
   run_all_well({.kind = TransportKind::local, .size = ranks}, [&](std::unique_ptr<Transport> transport) {
     std::vector<SentMessage> messages;
     RecordingTransport recording(std::move(transport), messages);
-    RankWork rank_work(recording, ranks, bounds, dtype, value_type_of(algorithm, dtype));
-    run_allreduce(algorithm, rank_work.work);
+    RankBuffers buffers(recording, ranks, bounds, dtype, value_type_of(algorithm, dtype));
+    run_allreduce(algorithm, buffers.args);
     for (const SentMessage& message : messages) sent[static_cast<std::size_t>(recording.rank())] += message.bytes;
   });
   for (const std::size_t bytes : sent) CHECK(bytes == sent.front());
@@ -89,39 +89,39 @@ TEST_CASE("values become ready before they are used, and results complete, once 
     run_all_well({.kind = TransportKind::local, .size = ranks}, [&](std::unique_ptr<Transport> transport) {
       Bounds from_zero;
       for (const std::int64_t bound : some) from_zero.push_back(bound - some.front());
-      RankWork rank_work(*transport, ranks, from_zero, DType::float32, DType::float32);
-      SlicedReduction& work = rank_work.work;
+      RankBuffers buffers(*transport, ranks, from_zero, DType::float32, DType::float32);
+      SlicedReduction& args = buffers.args;
       std::map<int, std::vector<std::int64_t>> ready;  // by slice
       std::vector<int> begun;                          // slices, by their first values
       std::vector<std::int64_t> complete;
-      auto* const values = reinterpret_cast<float*>(rank_work.values.data());
-      const auto* const results = reinterpret_cast<const float*>(rank_work.results.data());
-      work.ready = [&](std::int64_t begin, std::int64_t end) {
+      auto* const values = reinterpret_cast<float*>(buffers.values.data());
+      const auto* const results = reinterpret_cast<const float*>(buffers.results.data());
+      args.ready = [&](std::int64_t begin, std::int64_t end) {
         require(begin < end, "an empty range");
         int slice = 0;
-        while (work.end_of(slice) <= begin) ++slice;
-        require(end <= work.end_of(slice), "a range of two slices");
+        while (args.end_of(slice) <= begin) ++slice;
+        require(end <= args.end_of(slice), "a range of two slices");
         for (std::int64_t e = begin; e < end; ++e) {
           if (ready[slice].empty()) begun.push_back(slice);
           ready[slice].push_back(e);
           values[e] = static_cast<float>(e);
         }
       };
-      work.complete = [&](std::int64_t begin, std::int64_t end) {
+      args.complete = [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t e = begin; e < end; ++e) {
           require(results[e] == static_cast<float>(e) * static_cast<float>(ranks), "a result that is not there");
           complete.push_back(e);
         }
       };
-      run_allreduce(algorithm, work);
+      run_allreduce(algorithm, args);
       std::vector<int> in_order;
       for (int back = 1; back <= ranks; ++back) {
-        const int slice = work.around(work.position - back);
-        require(ready[slice] == elements_down(work, slice, 1), "values");
+        const int slice = args.around(args.position - back);
+        require(ready[slice] == elements_down(args, slice, 1), "values");
         if (!ready[slice].empty()) in_order.push_back(slice);
       }
       require(begun == in_order, "the order of slices");
-      require(complete == elements_down(work, work.position, ranks), "results");
+      require(complete == elements_down(args, args.position, ranks), "results");
     });
   }
 }
@@ -129,13 +129,13 @@ TEST_CASE("values become ready before they are used, and results complete, once 
 TEST_CASE("a reducescatter completes the own slice only") {
   const Bounds bounds{0, 30'000, 30'001, 75'000};
   run_all_well({.kind = TransportKind::local, .size = 3}, [&](std::unique_ptr<Transport> transport) {
-    RankWork rank_work(*transport, 3, bounds, DType::float16, DType::float32);
+    RankBuffers buffers(*transport, 3, bounds, DType::float16, DType::float32);
     std::vector<std::int64_t> complete;
-    rank_work.work.complete = [&](std::int64_t begin, std::int64_t end) {
+    buffers.args.complete = [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t e = begin; e < end; ++e) complete.push_back(e);
     };
-    ring_reducescatter(rank_work.work);
-    require(complete == elements_down(rank_work.work, rank_work.work.position, 1), "results");
+    ring_reducescatter(buffers.args);
+    require(complete == elements_down(buffers.args, buffers.args.position, 1), "results");
   });
 }
 

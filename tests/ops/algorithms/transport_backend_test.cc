@@ -37,7 +37,7 @@ struct RankSide {
     made.op = op;
     made.set = &set;
     made.sequence = sequence++;
-    made.entry = made.sequence % 2 == 0 ? Entry::settled : Entry::asking;
+    made.entry = made.sequence % 2 == 0 ? EntryMode::negotiated : EntryMode::asking;
     made.call_id = static_cast<std::uint32_t>(made.sequence);
     return made;
   }
@@ -60,10 +60,11 @@ void on_ranks(TransportKind kind, int ranks, const std::function<void(RankSide&)
   run_all_well({.kind = kind, .size = ranks}, [&](std::unique_ptr<Transport> transport) {
     const int rank = transport->rank();
     const std::shared_ptr<Transport> shared = std::move(transport);
-    RankSide side{.backend = make_transport_backend("test", shared, 20s, AllreduceChoice({kTenGigabit}),
-                                                    InstructionSet::automatic, make_transport_words(shared, 20s)),
-                  .set = set,
-                  .rank = rank};
+    RankSide side{
+        .backend = make_transport_backend("test", shared, 20s, AllreduceChoice({kTenGigabit}),
+                                          InstructionSet::automatic, make_transport_vote_exchange(shared, 20s)),
+        .set = set,
+        .rank = rank};
     body(side);
   });
 }
@@ -368,7 +369,7 @@ TEST_CASE("a joined rank gives the identity and keeps nothing") {
 TEST_CASE("what one rank declines has changed nothing, and is right when all ask") {
   const auto kind = GENERATE(TransportKind::local, TransportKind::tcp);
   const int ranks = GENERATE(2, 4, 9);
-  const std::size_t elements = GENERATE(0U, 1U, 28U, 29U, 1000U);  // up to 28, in the notes
+  const std::size_t elements = GENERATE(0U, 1U, 28U, 29U, 1000U);  // up to 28, in the payloads of votes
   CAPTURE(transport_name(kind), ranks, elements);
   on_ranks(kind, ranks, [elements](RankSide& side) {
     for (const bool in_place : {false, true}) {
@@ -377,7 +378,7 @@ TEST_CASE("what one rank declines has changed nothing, and is right when all ask
         std::vector<float>& result = in_place ? values : separate;
         const std::vector<float> values_before = values, result_before = result;
         auto call = side.call(Collective::allreduce, DType::float32);
-        call.entry = Entry::asking;
+        call.entry = EntryMode::asking;
         call.prescale = 2.0;
         call.pieces = {{.input = values.data(), .output = result.data(), .elements = std::ssize(values)}};
         bool declined = false;

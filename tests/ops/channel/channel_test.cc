@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "ops/channel/neighbour.h"
+#include "ops/channel/channel_peer.h"
 #include "ops/channel/socket_channel.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
@@ -186,7 +186,7 @@ TEST_CASE("a channel without descriptors fails all transfers, and can be closed"
                                             .deadline = deadline_after(kTimeout)});
   Numbers value{0};
   const auto expect_failure = [&](void (Channel::*transfer)(const Message&, EngineReference)) {
-    BegunOperation operation = begin_message(metrics);
+    OperationReferences operation = make_message_operation(metrics);
     (*channel.*transfer)(message(value, 1), std::move(operation.engine));
     const Status end = end_of(std::move(operation.caller));
     CHECK(end.code() == StatusCode::internal);

@@ -43,7 +43,7 @@ class LinkFromPeer {
   void receive(std::int64_t tag, std::size_t bytes) {
     static std::byte memory[64];
     matcher.keep(Transfer{.message = {.peer = 1, .tag = tag, .memory = {memory, bytes}},
-                          .operation = begin_message(std::make_shared<Metrics>()).engine});
+                          .operation = make_message_operation(std::make_shared<Metrics>()).engine});
   }
 
   Matcher matcher;
@@ -96,7 +96,7 @@ TEST_CASE("a second open offer of one number is refused before it takes a receiv
     peer.say({.kind = Kind::offer, .tag = tag, .id = 7, .length = 8});
   }
   CHECK_THROWS_AS(peer.link.advance(), Internal);
-  CHECK(peer.link.give_up().size() == (posted_first ? 1 : 0));
+  CHECK(peer.link.take_pending().size() == (posted_first ? 1 : 0));
   CHECK(peer.matcher.has_receives() == posted_first);
 }
 

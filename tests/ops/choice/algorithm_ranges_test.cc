@@ -80,7 +80,7 @@ TEST_CASE("what HVD_ALGORITHM may not say is quoted, with what is wrong and what
       {"allreduce:32k-=ring;0-64k=direct", "'0-64k' and '32k-' overlap"},
       {"allreduce:-=direct;-=ring", "'0-' and '0-' overlap"},
       {"allreduce:-=sliced;1k-=reading", "'0-' and '1k-' overlap"},
-      {"allreduce:0-64=note", "'note' is no algorithm"},
+      {"allreduce:0-64=inline_payload", "'inline_payload' is no algorithm"},
       {"allreduce:0-1m=halving_doubling", "HVD_DETERMINISTIC=0"},
   }));
   CAPTURE(c.text);
@@ -126,9 +126,9 @@ TEST_CASE("times and rates are written with two digits or three") {
 }
 
 TEST_CASE("a table's columns are aligned") {
-  const TableLine lines[] = {{.from = 0, .to = 113, .name = "note", .reason = "small"},
+  const TableLine lines[] = {{.from = 0, .to = 113, .name = "inline_payload", .reason = "small"},
                              {.from = 113, .to = kNoLimit, .name = "one_step", .reason = "large"}};
   CHECK(table_text(lines) ==
-        "  0-113  note      small\n"
-        "  113-   one_step  large\n");
+        "  0-113  inline_payload  small\n"
+        "  113-   one_step        large\n");
 }

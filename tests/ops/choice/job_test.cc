@@ -88,7 +88,7 @@ TEST_CASE("a job says which algorithm serves what, the same on all ranks of a ho
   };
   const std::vector<Case> cases{
       {{{1}}, {"one rank", "0-  alone"}},
-      {kOneHost, {"3 ranks of a host", "0-113", "note", "sliced", "resident"}},
+      {kOneHost, {"3 ranks of a host", "0-113", "inline_payload", "sliced", "resident"}},
       {kTcp, {"4 ranks over TCP", "one_shot", "ring", "bfloat16", "links: 20 us"}},
       {kTwoHosts, {"2 hosts over TCP", "one_shot", "links: 20 us"}},
       {kFourHosts, {"4 ranks over TCP", "nothing by halving_doubling"}},

@@ -12,11 +12,11 @@ namespace {
 
 using testing::has;
 
-Introduction with(int version, const std::string& text) {
-  Introduction introduction;
-  introduction.version = version;
-  introduction.say(text);
-  return introduction;
+NcclRankInfo with(int version, const std::string& text) {
+  NcclRankInfo info;
+  info.version = version;
+  info.set_text(text);
+  return info;
 }
 
 std::string describe(int rank) { return "rank " + std::to_string(rank); }
@@ -24,28 +24,28 @@ std::string describe(int rank) { return "rank " + std::to_string(rank); }
 }  // namespace
 
 TEST_CASE("ranks with the same NCCL make a communicator, wherever it lies") {
-  CHECK(verdict_on({with(22703, "NCCL 2.27.3, a"), with(22703, "NCCL 2.27.3, b")}, describe).ok());
+  CHECK(check_compatible({with(22703, "NCCL 2.27.3, a"), with(22703, "NCCL 2.27.3, b")}, describe).ok());
 }
 
 TEST_CASE("a rank without NCCL is named with what it lacks") {
   const Status status =
-      verdict_on({with(22703, "NCCL 2.27.3"), with(0, "there is no NCCL: libnccl.so.2: gone")}, describe);
+      check_compatible({with(22703, "NCCL 2.27.3"), with(0, "there is no NCCL: libnccl.so.2: gone")}, describe);
   CHECK(status.code() == StatusCode::unsupported);
   CHECK(has(status.message(), "on rank 1 there is no NCCL: libnccl.so.2: gone. Install NCCL"));
 }
 
 TEST_CASE("ranks with different versions are named with them") {
-  const Status status = verdict_on({with(22703, "NCCL 2.27.3, a"), with(21805, "NCCL 2.18.5, b")}, describe);
+  const Status status = check_compatible({with(22703, "NCCL 2.27.3, a"), with(21805, "NCCL 2.18.5, b")}, describe);
   CHECK(status.code() == StatusCode::mismatch);
   CHECK(has(status.message(), "rank 0 has NCCL 2.27.3, a and rank 1 has NCCL 2.18.5, b: HVD_NCCL_LIB names one"));
 }
 
 TEST_CASE("a text without an end has one") {
-  Introduction introduction;
-  std::memset(introduction.text, 'x', sizeof introduction.text);
-  CHECK(introduction.said() == std::string(sizeof introduction.text, 'x'));
-  introduction.say(std::string(10'000, 'y'));
-  CHECK(introduction.said() == std::string(sizeof introduction.text - 1, 'y'));
+  NcclRankInfo info;
+  std::memset(info.text, 'x', sizeof info.text);
+  CHECK(info.text_string() == std::string(sizeof info.text, 'x'));
+  info.set_text(std::string(10'000, 'y'));
+  CHECK(info.text_string() == std::string(sizeof info.text - 1, 'y'));
 }
 
 TEST_CASE("the time of an operation counts from when it was seen to have begun") {

@@ -120,7 +120,7 @@ const ReductionPlan kScaled{.by_kernels = true, .before = 0.5};
 }  // namespace
 
 TEST_CASE("small tensors of an allreduce share a buffer, large ones go by themselves") {
-  const Packing both{.places = {{0, 0}, {2, 128}}, .elements = 256 + 128};
+  const Packing both{.pieces = {{0, 0}, {2, 128}}, .elements = 256 + 128};
   CHECK(plan_packing(call_of({3, kLarge, 129}), kPlain, true) == both);
   CHECK(plan_packing(call_of({3, kLarge}), kPlain, true) == Packing{});
   CHECK(plan_packing(call_of({3, 0}), kPlain, true) == Packing{});
@@ -131,9 +131,9 @@ TEST_CASE("small tensors of an allreduce share a buffer, large ones go by themse
 }
 
 TEST_CASE("what a kernel has to scale is packed, however large, and be it alone") {
-  CHECK(plan_packing(call_of({kLarge}), kScaled, true) == Packing{.places = {{0, 0}}, .elements = kLarge});
+  CHECK(plan_packing(call_of({kLarge}), kScaled, true) == Packing{.pieces = {{0, 0}}, .elements = kLarge});
   CHECK(plan_packing(call_of({4, 0, 200}, Collective::reducescatter), kScaled, true) ==
-        Packing{.places = {{0, 0}, {2, 128}}, .elements = 128 + 256});
+        Packing{.pieces = {{0, 0}, {2, 128}}, .elements = 128 + 256});
 }
 
 }  // namespace hvd::nccl

@@ -24,7 +24,7 @@ class Asked {
     call_.collective = collective;
     call_.op = op;
     call_.set = &set_;
-    call_.entry = Entry::asking;
+    call_.entry = EntryMode::asking;
     input_.assign(static_cast<std::size_t>(elements), static_cast<float>(self.rank + 1));
     output_.assign(input_.size() * ranks, -1.0F);
     Piece piece{.input = input_.data(), .output = input_.data(), .elements = elements};
@@ -105,7 +105,7 @@ TEST_CASE("entry: if one rank declines nobody has done anything, and the next co
               std::string(collective_name(collective)) + " declined by " + std::to_string(decliner);
           Asked asked(self, collective, elements);
           asked.call().call_id = ++call_id;
-          asked.call().waiter = round % 2 == 0 ? Waiter::engine_thread : Waiter::caller;
+          asked.call().driving_thread = round % 2 == 0 ? DrivingThread::engine : DrivingThread::caller;
           require(backend->can_be_asked(*asked.call().set), "cannot be asked");
           if (self.rank == decliner) {
             backend->decline(*asked.call().set, call_id);
@@ -147,7 +147,7 @@ TEST_CASE("entry: no step looks declined that nobody has declined, not even wher
     for (std::uint32_t i = 0; i < 80; ++i) {
       Asked asked(self, Collective::allreduce, 2);
       asked.call().call_id = i;
-      if (i % 2 == 0) asked.call().entry = Entry::settled;
+      if (i % 2 == 0) asked.call().entry = EntryMode::negotiated;
       require(!is_declined(*backend, asked.call()), "declined");
       require(asked.right(), "wrong sum in collective " + std::to_string(i));
     }

@@ -33,25 +33,25 @@ pid_t ended_process() {
 
 TEST_CASE("peer memory: ranks recognise each other by a word") {
   PeerMemory own;
-  PeerMemory::Introduction self = own.introduction();
-  CHECK(own.meet(std::span(&self, 1)));
+  PeerMemory::AccessProbe self = own.local_probe();
+  CHECK(own.probe_access(std::span(&self, 1)));
 
-  PeerMemory::Introduction other = self;
+  PeerMemory::AccessProbe other = self;
   other.word += 1;  // another process than it says, or another word
-  CHECK_FALSE(PeerMemory().meet(std::span(&other, 1)));
+  CHECK_FALSE(PeerMemory().probe_access(std::span(&other, 1)));
   other = self;
   other.address = 8;
-  CHECK_FALSE(PeerMemory().meet(std::span(&other, 1)));
+  CHECK_FALSE(PeerMemory().probe_access(std::span(&other, 1)));
   other = self;
   other.process = ended_process();
-  CHECK_FALSE(PeerMemory().meet(std::span(&other, 1)));
+  CHECK_FALSE(PeerMemory().probe_access(std::span(&other, 1)));
 }
 
 TEST_CASE("peer memory: what is there is accessed, what is not is an error that names the rank") {
   PeerMemory own;
-  PeerMemory::Introduction ranks[] = {own.introduction(), own.introduction()};
+  PeerMemory::AccessProbe ranks[] = {own.local_probe(), own.local_probe()};
   ranks[1].process = ended_process();
-  CHECK_FALSE(own.meet(ranks));
+  CHECK_FALSE(own.probe_access(ranks));
   const std::string text = "something in this process";
   std::string copy(text.size(), ' ');
   own.read(0, reinterpret_cast<std::uint64_t>(text.data()), copy.data(), copy.size(), describe);
@@ -147,7 +147,7 @@ TEST_CASE("host: nobody writes into the tensors in the arena of a rank that has 
     write_bytes(data, values);
     const Piece piece{data, data, kElements};
     window.waits().begin("allreduce");
-    require(publish_places(*self.context, {&piece, 1}, sizeof(float), FormTrials::Form::chunks), "not in the arena");
+    require(publish_locations(*self.context, {&piece, 1}, sizeof(float), DataPath::window), "not in the arena");
     window.await_all();
     if (self.rank == 1) {
       withdraw_tensors(*self.context);
@@ -174,7 +174,7 @@ TEST_CASE("host: nobody writes into the tensors in the arena of a rank that has 
 TEST_CASE("host: a rank that is stopped while it writes is waited for, but not for ever", "[timed]") {
   on_host_ranks({.ranks_by_host = {2}}, [&](HostRank& self) {
     if (self.rank == 0) self.context->window.writes().begin(1);
-    rendezvous(*self.context);
+    barrier_step(*self.context);
     if (self.rank == 0) return;
     const TimePoint before = Clock::now();
     withdraw_tensors(*self.context);

@@ -210,7 +210,7 @@ TEST_CASE("a message may come in any pieces") {
 }
 
 TEST_CASE("a wait goes on beyond its deadline while the peer's bytes move, if it is to") {
-  constexpr Duration kSilence = 2s;
+  constexpr Duration kInactivityTimeout = 2s;
   constexpr std::size_t kPieces = 60;
   Job job;
   std::promise<void> over;
@@ -228,7 +228,7 @@ TEST_CASE("a wait goes on beyond its deadline while the peer's bytes move, if it
   std::string received(kPieces, '?'), more(4, '?');
   TimePoint silent_since;
   const Status status = status_of([&] {
-    const auto transport = make_tcp_transport(job.setup(0, {0, 1}, 10s), {}, job.abort, kSilence);
+    const auto transport = make_tcp_transport(job.setup(0, {0, 1}, 10s), {}, job.abort, kInactivityTimeout);
     const auto first = transport->post_receive(1, kTag, std::as_writable_bytes(std::span(received)));
     transport->wait(first, deadline_after(10ms));
     silent_since = Clock::now();
@@ -239,16 +239,16 @@ TEST_CASE("a wait goes on beyond its deadline while the peer's bytes move, if it
   peer.join();
   CHECK(received == std::string(kPieces, 'x'));
   CHECK(status.code() == StatusCode::timeout);
-  CHECK(Clock::now() - silent_since >= kSilence);
+  CHECK(Clock::now() - silent_since >= kInactivityTimeout);
 }
 
-TEST_CASE("notices before a message, and between messages, are no messages") {
+TEST_CASE("keepalives before a message, and between messages, are no messages") {
   DataFrameHeader second = kGood;
   second.step = 3;
   second.length = 9;
-  const auto notice = frame({.magic = DataFrameHeader::kNoticeMagic, .sender = 1}, "");
+  const auto keepalive = frame({.magic = DataFrameHeader::kKeepaliveMagic, .sender = 1}, "");
   std::vector<std::byte> stream;
-  for (const auto& part : {notice, notice, frame(kGood, "abcd"), notice, frame(second, "123456789")}) {
+  for (const auto& part : {keepalive, keepalive, frame(kGood, "abcd"), keepalive, frame(second, "123456789")}) {
     stream.insert(stream.end(), part.begin(), part.end());
   }
   const std::size_t step = GENERATE(1, 7, 40, 1000);
@@ -275,7 +275,7 @@ TEST_CASE("notices before a message, and between messages, are no messages") {
 }
 
 TEST_CASE("of ranks that wait for each other the last one of the chain gives up first") {
-  constexpr Duration kSilence = 2s;
+  constexpr Duration kInactivityTimeout = 2s;
   const std::vector<int> ranks{0, 1, 2};
   Job job;
   AbortFlag of_first;
@@ -287,9 +287,9 @@ TEST_CASE("of ranks that wait for each other the last one of the chain gives up 
   });
   Status status_of_second;
   std::thread second([&] {  // waits for rank 1, and begins later than rank 0
-    const auto transport = make_tcp_transport(job.setup(2, ranks, 10s), {}, job.abort, kSilence);
+    const auto transport = make_tcp_transport(job.setup(2, ranks, 10s), {}, job.abort, kInactivityTimeout);
     status_of_second = status_of([&] {
-      std::this_thread::sleep_for(kSilence / 4);
+      std::this_thread::sleep_for(kInactivityTimeout / 4);
       std::string data(4, '?');
       const auto request = transport->post_receive(1, kTag, std::as_writable_bytes(std::span(data)));
       transport->wait(request, deadline_after(10ms));
@@ -298,7 +298,7 @@ TEST_CASE("of ranks that wait for each other the last one of the chain gives up 
     end.wait();
   });
   const Status status_of_first = status_of([&] {
-    const auto transport = make_tcp_transport(job.setup(0, ranks, 10s), {}, of_first, kSilence);
+    const auto transport = make_tcp_transport(job.setup(0, ranks, 10s), {}, of_first, kInactivityTimeout);
     std::string data(4, '?');
     const auto request = transport->post_receive(2, kTag, std::as_writable_bytes(std::span(data)));
     transport->wait(request, deadline_after(10ms));
@@ -311,19 +311,19 @@ TEST_CASE("of ranks that wait for each other the last one of the chain gives up 
   CHECK(status_of_first.message() == status_of_second.message());
 }
 
-TEST_CASE("what was sent arrives even if the sender leaves at once and has not read a notice") {
-  constexpr Duration kSilence = 400ms;
+TEST_CASE("what was sent arrives even if the sender leaves at once and has not read a keepalive") {
+  constexpr Duration kInactivityTimeout = 400ms;
   const std::vector<int> ranks{0, 1};
   Job job;
   std::string data(4 << 20, '?');
   std::thread sender([&] {
     const std::string sent(data.size(), 'x');
-    const auto transport = make_tcp_transport(job.setup(1, ranks, 10s), {}, job.abort, kSilence);
-    std::this_thread::sleep_for(kSilence * 3 / 4);  // the other one has waited for half of the silence
+    const auto transport = make_tcp_transport(job.setup(1, ranks, 10s), {}, job.abort, kInactivityTimeout);
+    std::this_thread::sleep_for(kInactivityTimeout * 3 / 4);  // the other one has waited for half of it
     transport->wait(transport->post_send(0, kTag, std::as_bytes(std::span(sent))), deadline_after(10s));
   });
   const Status status = status_of([&] {
-    const auto transport = make_tcp_transport(job.setup(0, ranks, 10s), {}, job.abort, kSilence);
+    const auto transport = make_tcp_transport(job.setup(0, ranks, 10s), {}, job.abort, kInactivityTimeout);
     const auto request = transport->post_receive(1, kTag, std::as_writable_bytes(std::span(data)));
     transport->wait(request, deadline_after(10s));
   });
@@ -333,8 +333,8 @@ TEST_CASE("what was sent arrives even if the sender leaves at once and has not r
   CHECK(data == std::string(data.size(), 'x'));
 }
 
-TEST_CASE("a notice to a peer that has left is no error") {
-  constexpr Duration kSilence = 400ms;
+TEST_CASE("a keepalive to a peer that has left is no error") {
+  constexpr Duration kInactivityTimeout = 400ms;
   const std::vector<int> ranks{0, 1, 2};
   Job job;
   std::promise<void> over;
@@ -343,15 +343,15 @@ TEST_CASE("a notice to a peer that has left is no error") {
     auto sockets = connect_mesh(job.setup(2, ranks, 10s));
     DataFrameHeader header = kGood;
     header.sender = 2;
-    std::this_thread::sleep_for(kSilence * 3 / 4);
+    std::this_thread::sleep_for(kInactivityTimeout * 3 / 4);
     sockets.at(0).front().send_all(frame(header, "abcd"), deadline_after(10s), "rank 0");
     over.get_future().wait();
   });
   std::string data(4, '?');
   const Status status = status_of([&] {
-    const auto transport = make_tcp_transport(job.setup(0, ranks, 10s), {}, job.abort, kSilence);
+    const auto transport = make_tcp_transport(job.setup(0, ranks, 10s), {}, job.abort, kInactivityTimeout);
     gone.join();
-    for (int wait = 0; wait < 2; ++wait) {  // the first notice finds out that nobody is there, the second fails
+    for (int wait = 0; wait < 2; ++wait) {  // the first keepalive finds out that nobody is there, the second fails
       const auto request = transport->post_receive(2, kTag, std::as_writable_bytes(std::span(data)));
       transport->wait(request, deadline_after(wait == 0 ? Duration(10s) : Duration(1s)));
     }

@@ -9,8 +9,8 @@
 namespace hvd::cuda {
 
 namespace {
-thread_local Share share_of_this_thread;
-Share own_share() { return share_of_this_thread; }
+thread_local GridStride stride_of_this_thread;
+GridStride grid_stride() { return stride_of_this_thread; }
 }  // namespace
 
 }  // namespace hvd::cuda
@@ -39,7 +39,7 @@ std::vector<FakeLaunch::Access> FakeLaunch::accesses() const {
 void FakeLaunch::run() const {
   for (int piece = 0; piece < pieces_; ++piece) {
     for (std::int64_t thread = 0; thread < threads_; ++thread) {
-      cuda::share_of_this_thread = {piece, thread, threads_};
+      cuda::stride_of_this_thread = {piece, thread, threads_};
       kernel_(*table_);
     }
   }

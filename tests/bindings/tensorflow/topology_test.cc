@@ -1,4 +1,4 @@
-// The ops that say where this process stands.
+// The ops that return this process's rank, the job's size and the like.
 #include "tests/bindings/tensorflow/job.h"
 
 namespace hvd::testing {
@@ -15,7 +15,7 @@ std::int32_t value_of(const std::string& op, Attributes attributes = {}) {
 
 }  // namespace
 
-TEST_CASE("places are those of the job when the op runs") {
+TEST_CASE("values of the topology are those of the job when the op runs") {
   const Job job;
   CHECK(value_of("HvdRank") == 0);
   CHECK(value_of("HvdLocalRank") == 0);
@@ -24,7 +24,7 @@ TEST_CASE("places are those of the job when the op runs") {
   CHECK(value_of("HvdProcessSetIncluded") == 1);
 }
 
-TEST_CASE("there is no place without a job, nor in a set that is not there") {
+TEST_CASE("there is no topology without a job, nor in a set that is not there") {
   REQUIRE(load_ops().empty());
   {
     const FakeNode node("HvdRank", "CPU", {});
@@ -38,7 +38,7 @@ TEST_CASE("there is no place without a job, nor in a set that is not there") {
   CHECK(run.run().code() == tf::Code::invalid_argument);
 }
 
-TEST_CASE("a place that TensorFlow has no room for is an error") {
+TEST_CASE("a value that TensorFlow has no room for is an error") {
   const Job job;
   fail_in("TF_AllocateOutput");
   const FakeNode node("HvdRank", "CPU", {});

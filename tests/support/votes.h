@@ -1,4 +1,4 @@
-// Performs one word exchange, for tests of its implementations.
+// Performs one vote exchange, for tests of its implementations.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #include "core/execution/backend.h"
 #include "core/tensor/process_set.h"
-#include "ops/algorithms/word_exchange.h"
+#include "ops/algorithms/vote_exchange.h"
 
 namespace hvd::testing {
 
@@ -18,9 +18,9 @@ inline ProcessSet everyone(int ranks) {
 }
 
 // Whether somebody has declined.
-inline bool give_word(WordExchange& words, const ProcessSet& set, std::uint32_t call_id, bool declines) {
+inline bool cast_vote(VoteExchange& votes, const ProcessSet& set, std::uint32_t call_id, bool declines) {
   try {
-    declines ? words.decline(set, call_id) : words.ask(set, call_id);
+    declines ? votes.decline(set, call_id) : votes.ask(set, call_id);
     return declines;
   } catch (const Declined&) {
     return true;

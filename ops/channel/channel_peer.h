@@ -69,10 +69,10 @@ inline void watch(int epoll, int fd, std::uint64_t event, std::uint32_t wanted, 
   watched = wanted;
 }
 
-class Neighbour {
+class ChannelPeer {
  public:
-  // References outlive the neighbour. `epoll` reports its events.
-  Neighbour(int rank, const ChannelParts& parts, int epoll, Matcher& matcher, const PeerMemory& memory)
+  // References outlive the object. `epoll` reports its events.
+  ChannelPeer(int rank, const ChannelParts& parts, int epoll, Matcher& matcher, const PeerMemory& memory)
       : rank_(rank),
         name_(parts.topology.describe(rank)),
         parts_(parts),
@@ -101,11 +101,11 @@ class Neighbour {
   }
 
   // Sends what it can, connects if there is something to send, and updates the watched events.
-  void settle() {
-    if (!ended_ && Clock::now() >= verdict_) give_up();
-    if (outgoing_.has_waiting() && !outgoing_.is_open() && !attempt_) reach();
-    if (outgoing_.is_open() && !settle_link(outgoing_, EventSource::outgoing, outgoing_events_)) lose_outgoing();
-    if (incoming_ && !settle_link(*incoming_, EventSource::incoming, incoming_events_)) lose_incoming();
+  void make_progress() {
+    if (!ended_ && Clock::now() >= broken_at_) mark_broken();
+    if (outgoing_.has_waiting() && !outgoing_.is_open() && !attempt_) start_connecting();
+    if (outgoing_.is_open() && !flush_link(outgoing_, EventSource::outgoing, outgoing_events_)) lose_outgoing();
+    if (incoming_ && !flush_link(*incoming_, EventSource::incoming, incoming_events_)) lose_incoming();
   }
 
   void handle(EventSource source) {
@@ -123,14 +123,14 @@ class Neighbour {
     } catch (const Internal& error) {
       suspect(Status(StatusCode::internal, "the messages of " + name_ + " make no sense: " + error.what()),
               Duration::zero());
-      return give_up();
+      return mark_broken();
     }
-    if (closed) suspect(Status(StatusCode::peer_lost, name_ + " closed its connection for messages"), kVerdictTime);
+    if (closed) suspect(Status(StatusCode::peer_lost, name_ + " closed its connection for messages"), kReportTimeout);
   }
 
   Deadline next_deadline() const {
     const bool waits = outgoing_.has_waiting() && !outgoing_.is_open() && !attempt_;
-    return std::min(ended_ ? Deadline::max() : verdict_, waits ? next_try_ : Deadline::max());
+    return std::min(ended_ ? Deadline::max() : broken_at_, waits ? next_try_ : Deadline::max());
   }
 
   void for_each_waiting(const std::function<void(Transfer&)>& visit) { outgoing_.for_each_waiting(visit); }
@@ -141,9 +141,9 @@ class Neighbour {
     attempt_.reset();
     // A link without a partly sent frame stays open: the receiver may still read what was sent.
     const bool unfinished = !outgoing_.is_open() || outgoing_.has_output();
-    append(stranded_, unfinished ? outgoing_.give_up() : outgoing_.give_up_unsent());
+    append(stranded_, unfinished ? outgoing_.take_pending() : outgoing_.take_unsent());
     if (incoming_ && incoming_->is_fetching()) {
-      append(stranded_, incoming_->give_up());
+      append(stranded_, incoming_->take_pending());
       incoming_.reset();
     }
     for (Transfer& transfer : std::exchange(stranded_, {})) complete(transfer, reason);
@@ -156,16 +156,16 @@ class Neighbour {
 
  private:
   // How long the control plane has to report the cause of a closed connection.
-  static constexpr Duration kVerdictTime = std::chrono::seconds(3);
+  static constexpr Duration kReportTimeout = std::chrono::seconds(3);
 
   static void append(std::vector<Transfer>& to, std::vector<Transfer> more) {
     to.insert(to.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   }
 
   // Returns false if the connection is closed.
-  bool settle_link(auto& link, EventSource source, std::uint32_t& watched) {
+  bool flush_link(auto& link, EventSource source, std::uint32_t& watched) {
     if (!link.flush()) {
-      suspect(Status(StatusCode::peer_lost, "the connection for messages to " + name_ + " broke"), kVerdictTime);
+      suspect(Status(StatusCode::peer_lost, "the connection for messages to " + name_ + " broke"), kReportTimeout);
       return false;
     }
     const std::uint32_t wanted = EPOLLIN | (link.has_output() ? std::uint32_t{EPOLLOUT} : 0);
@@ -173,9 +173,9 @@ class Neighbour {
     return true;
   }
 
-  void reach() {
+  void start_connecting() {
     const TimePoint now = Clock::now();
-    if (now < next_try_ || verdict_ != Deadline::max()) return;
+    if (now < next_try_ || broken_at_ != Deadline::max()) return;
     pause_ = std::clamp<Duration>(2 * pause_, 1ms, 100ms);  // between two checks whether the rank is ready
     next_try_ = now + pause_;
     Address address;
@@ -208,7 +208,7 @@ class Neighbour {
     failures_ = 0;
     epoll_ctl(epoll_, EPOLL_CTL_DEL, socket.fd(), nullptr);
     outgoing_events_ = 0;
-    const PeerMemory::Introduction own = memory_.introduction();
+    const PeerMemory::AccessProbe own = memory_.local_probe();
     outgoing_.open(std::move(socket), {.kind = MessageFrame::Kind::hello,
                                        .id = static_cast<std::uint64_t>(own.process),
                                        .length = own.word,
@@ -218,27 +218,27 @@ class Neighbour {
   void not_reached(const Status& why) {
     attempt_.reset();
     constexpr int kMostFailures = 50;
-    if (++failures_ > kMostFailures) suspect(why, kVerdictTime);
+    if (++failures_ > kMostFailures) suspect(why, kReportTimeout);
   }
 
   // Gives the control plane time to report the cause first.
   void suspect(const Status& why, Duration timeout) {
-    if (verdict_ != Deadline::max() && timeout > Duration::zero()) return;
-    suspicion_ = why;
-    verdict_ = deadline_after(timeout);
+    if (broken_at_ != Deadline::max() && timeout > Duration::zero()) return;
+    suspected_cause_ = why;
+    broken_at_ = deadline_after(timeout);
   }
 
-  void lose_outgoing() { append(stranded_, outgoing_.give_up()); }
+  void lose_outgoing() { append(stranded_, outgoing_.take_pending()); }
 
   void lose_incoming() {
-    append(stranded_, incoming_->give_up());
+    append(stranded_, incoming_->take_pending());
     incoming_.reset();
     matcher_.drop_offers_from(rank_);
   }
 
-  void give_up() {
-    broken_ = suspicion_;
-    verdict_ = Deadline::max();
+  void mark_broken() {
+    broken_ = suspected_cause_;
+    broken_at_ = Deadline::max();
     attempt_.reset();
     lose_outgoing();
     if (incoming_) lose_incoming();
@@ -260,8 +260,8 @@ class Neighbour {
   Duration pause_{};                                         // between two tries
   int failures_ = 0;                                         // consecutive failures to connect
   std::uint32_t outgoing_events_ = 0, incoming_events_ = 0;  // watched events
-  Status suspicion_;                                         // why it may be lost
-  Deadline verdict_ = Deadline::max();                       // when the suspicion becomes broken_
+  Status suspected_cause_;                                   // why it may be lost
+  Deadline broken_at_ = Deadline::max();                     // when the suspicion becomes broken_
   std::vector<Transfer> stranded_;                           // pending transfers of closed connections
   Status broken_;                                            // why transfers with the other rank fail
   bool ended_ = false;

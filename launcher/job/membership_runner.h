@@ -1,5 +1,5 @@
-// Runs what only an elastic job has: Epochs performs the decisions of Membership, EarlyEnd ends the job early, and
-// ElasticRun keeps it running without what it has lost. Main thread only.
+// Runs what only an elastic job has: MembershipRunner performs the decisions of Membership, EarlyEnd ends the job
+// early, and ElasticRun keeps it running without what it has lost. Main thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -45,10 +45,10 @@ class EpochPause {
 };
 
 // Performs on hosts and store what Membership decides, and tells the user each change in one line.
-class Epochs {
+class MembershipRunner {
  public:
   // `store` and what `job` refers to outlive it.
-  Epochs(const MembershipOptions& options, ElasticStore& store, const JobParts& job);
+  MembershipRunner(const MembershipOptions& options, ElasticStore& store, const JobParts& job);
 
   // The hosts that the job may use, with their slots; starts processes.
   void set_hosts(const std::vector<HostCount>& hosts);
@@ -64,7 +64,7 @@ class Epochs {
   // The job ends for another reason: nothing is started or decided any more.
   void stop() { is_stopped_ = true; }
 
-  std::optional<EpochRank> place_of(int process) const;
+  std::optional<EpochRank> epoch_rank_of(int process) const;
 
   bool over() const { return is_stopped_ || membership_.over(); }
   std::optional<Deadline> next_deadline() const { return over() ? std::nullopt : membership_.next_deadline(); }
@@ -84,7 +84,7 @@ class Epochs {
   void begin_epoch(const BeginEpoch& begin);
   void announce(const AnnounceChange& change);
   void answer(int process, const EpochPlace& place);
-  void tell_starting();
+  void report_starting();
   std::string line_of(const BeginEpoch& begin, const std::string& joined) const;
 
   ElasticStore& store_;
@@ -92,7 +92,7 @@ class Epochs {
   Membership membership_;
   std::map<int, std::int64_t> arrivals_;  // by process: the last
   std::vector<int> members_;              // of the last epoch, by rank
-  int told_starting_ = 0;                 // to the last epoch
+  int reported_starting_ = 0;             // to the last epoch
   EpochPause pause_;
   std::optional<int> last_failed_;  // since the last epoch has begun, unless a host was lost later
   bool is_stopped_ = false;
@@ -110,8 +110,9 @@ class EarlyEnd {
     bool verbose = false;
   };
 
-  // `epochs` and what `job` refers to outlive this.
-  EarlyEnd(Options options, Epochs& epochs, EventLoop& loop, const SignalSource& signals, const JobParts& job);
+  // `runner` and what `job` refers to outlive this.
+  EarlyEnd(Options options, MembershipRunner& runner, EventLoop& loop, const SignalSource& signals,
+           const JobParts& job);
 
   // Returns whether the signal is a notice that the job is about to be ended, which begins the early end.
   bool take_notice(int signal);
@@ -131,7 +132,7 @@ class EarlyEnd {
   void set_time_limit(std::optional<TimePoint> limit, bool has_changed);
 
   const Options options_;
-  Epochs& epochs_;
+  MembershipRunner& runner_;
   const JobParts job_;
   std::optional<Deadline> time_limit_;    // of the job, before its allocation ends; empty once it is reached
   std::optional<Deadline> commit_limit_;  // of the wait for the next commit
@@ -146,18 +147,18 @@ class ElasticRun {
   // `store` and what `job` refers to outlive it.
   ElasticRun(const MembershipOptions& options, EarlyEnd::Options early_end, ElasticStore& store, EventLoop& loop,
              const SignalSource& signals, const JobParts& job)
-      : job_(job), epochs_(options, store, job), early_end_(early_end, epochs_, loop, signals, job) {}
+      : job_(job), runner_(options, store, job), early_end_(early_end, runner_, loop, signals, job) {}
 
   // Which hosts may be used now, with their slots; at first all that the job has.
   void use_hosts(const std::vector<HostCount>& hosts);
   void use_all_hosts();
 
   // False once the job has ended, or stop() has said that it ends for a reason that the epochs do not decide on.
-  bool goes_on() const { return !epochs_.over(); }
-  void stop() { epochs_.stop(); }
-  Epochs& epochs() { return epochs_; }
+  bool goes_on() const { return !runner_.over(); }
+  void stop() { runner_.stop(); }
+  MembershipRunner& runner() { return runner_; }
   EarlyEnd& early_end() { return early_end_; }
-  std::optional<Deadline> next_deadline() const { return earlier(epochs_.next_deadline(), early_end_.next_deadline()); }
+  std::optional<Deadline> next_deadline() const { return earlier(runner_.next_deadline(), early_end_.next_deadline()); }
 
   // Events, while the job goes on; process_not_started() also later.
   void process_ended(int process, ExitStatus status, const JobEnding& said);
@@ -167,7 +168,7 @@ class ElasticRun {
 
  private:
   const JobParts job_;
-  Epochs epochs_;
+  MembershipRunner runner_;
   EarlyEnd early_end_;
 };
 

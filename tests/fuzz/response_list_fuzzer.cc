@@ -1,4 +1,4 @@
-// Any bytes as the coordinator's message: refused, or understood for good, and then fit to be planned and cached.
+// Any bytes as a response list: refused, or understood for good, and then fit to be planned and cached.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -12,9 +12,9 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
-  hvd::CoordinatorMessage message;
+  hvd::ResponseList message;
   try {
-    message = hvd::decode_coordinator_message(bytes);
+    message = hvd::decode_response_list(bytes);
   } catch (const hvd::Internal&) {
     return 0;
   }

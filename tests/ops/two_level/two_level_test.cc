@@ -1,5 +1,5 @@
 // Allreduce over several hosts whose ranks are threads: host windows inside, a local transport between.
-#include "ops/hosts/two_level.h"
+#include "ops/two_level/two_level.h"
 
 #include <mutex>
 #include <string>
@@ -22,8 +22,8 @@ const std::vector<int> kLayouts[] = {{2, 2}, {1, 3}, {2, 1, 3}, {3, 1}};
 struct TwoLevelSide {
   explicit TwoLevelSide(HostRank& host_rank, ChooseAllreduce choose_allreduce = AllreduceChoice({kTenGigabit}))
       : self(host_rank),
-        words(make_two_level_words(self.context, self.transport, self.topology, 20s)),
-        backend(make_two_level_backend(self.context, self.transport, self.topology, words, 20s,
+        votes(make_two_level_vote_exchange(self.context, self.transport, self.topology, 20s)),
+        backend(make_two_level_backend(self.context, self.transport, self.topology, votes, 20s,
                                        std::move(choose_allreduce))) {
     for (int rank = 0; rank < self.size; ++rank) set.ranks.push_back(rank);
   }
@@ -52,7 +52,7 @@ struct TwoLevelSide {
   }
 
   HostRank& self;
-  std::shared_ptr<WordExchange> words;
+  std::shared_ptr<VoteExchange> votes;
   std::unique_ptr<Backend> backend;
   ProcessSet set;
   std::uint64_t sequence = 0;
@@ -249,7 +249,7 @@ TEST_CASE("two levels: what one rank declines is done by nobody, whichever backe
   on_host_ranks({.ranks_by_host = layout}, [](HostRank& self) {
     TwoLevelSide side(self);
     const auto tcp = make_transport_backend("tcp", self.transport, 20s, AllreduceChoice({kTenGigabit}),
-                                            InstructionSet::automatic, side.words);
+                                            InstructionSet::automatic, side.votes);
     std::uint64_t sequence = 1;
     for (Backend* const backend : {side.backend.get(), tcp.get()}) {
       require(backend->can_be_asked(side.set), "cannot be asked");
@@ -259,7 +259,7 @@ TEST_CASE("two levels: what one rank declines is done by nobody, whichever backe
         call.set = &side.set;
         call.sequence = sequence;
         call.call_id = static_cast<std::uint32_t>(sequence);
-        call.entry = Entry::asking;
+        call.entry = EntryMode::asking;
         call.pieces = {{.input = values.data(), .output = result.data(), .elements = 1000}};
         bool declined = false;
         try {

@@ -1,4 +1,4 @@
-#include "ops/hosts/two_level.h"
+#include "ops/two_level/two_level.h"
 
 #include <algorithm>
 #include <utility>
@@ -121,11 +121,11 @@ class TwoLevelPass {
 class TwoLevelBackend final : public Backend {
  public:
   TwoLevelBackend(std::shared_ptr<HostContext> context, std::shared_ptr<Transport> transport, const Topology& topology,
-                  std::shared_ptr<WordExchange> words, Duration timeout, ChooseAllreduce choose_allreduce,
+                  std::shared_ptr<VoteExchange> votes, Duration timeout, ChooseAllreduce choose_allreduce,
                   InstructionSet instruction_set)
       : context_(std::move(context)),
         transport_(std::move(transport)),
-        words_(std::move(words)),
+        votes_(std::move(votes)),
         timeout_(timeout),
         choose_allreduce_(std::move(choose_allreduce)),
         instruction_set_(instruction_set),
@@ -143,8 +143,8 @@ class TwoLevelBackend final : public Backend {
   }
 
   void run(const CollectiveCall& call) override {
-    if (call.entry == Entry::asking) words_->ask(*call.set, call.call_id);
-    context_->window.waits().set_waiter(call.waiter);
+    if (call.entry == EntryMode::asking) votes_->ask(*call.set, call.call_id);
+    context_->window.waits().set_driving_thread(call.driving_thread);
     const SliceLayout layout = balanced_layout(call, static_cast<int>(leaders_.size()));
     if (context_->rank() == 0) {
       lead(call, layout);
@@ -155,9 +155,9 @@ class TwoLevelBackend final : public Backend {
   }
 
   bool can_be_asked(const ProcessSet& set) const override { return set.size() == ranks_; }
-  void decline(const ProcessSet& set, std::uint32_t call_id) override { words_->decline(set, call_id); }
+  void decline(const ProcessSet& set, std::uint32_t call_id) override { votes_->decline(set, call_id); }
   void set_late_callback(Duration timeout, const std::function<bool()>& late) override {
-    words_->set_late_callback(timeout, late);
+    votes_->set_late_callback(timeout, late);
   }
 
  private:
@@ -188,7 +188,7 @@ class TwoLevelBackend final : public Backend {
 
   const std::shared_ptr<HostContext> context_;
   const std::shared_ptr<Transport> transport_;
-  const std::shared_ptr<WordExchange> words_;
+  const std::shared_ptr<VoteExchange> votes_;
   const Duration timeout_;
   const ChooseAllreduce choose_allreduce_;
   const InstructionSet instruction_set_;
@@ -201,41 +201,41 @@ class TwoLevelBackend final : public Backend {
 
 // The vote.
 //
-//   1. The ranks of a host exchange their words.
+//   1. The ranks of a host exchange their votes.
 //   2. The leaders disseminate whether any rank of their hosts declines.
 //   3. The leader sends the result to its host.
-class TwoLevelWords final : public WordExchange {
+class TwoLevelVoteExchange final : public VoteExchange {
  public:
-  TwoLevelWords(std::shared_ptr<HostContext> context, std::shared_ptr<Transport> transport, const Topology& topology,
-                Duration timeout)
-      : WordExchange(timeout),
+  TwoLevelVoteExchange(std::shared_ptr<HostContext> context, std::shared_ptr<Transport> transport,
+                       const Topology& topology, Duration timeout)
+      : VoteExchange(timeout),
         context_(std::move(context)),
         transport_(std::move(transport)),
         host_(topology.host()),
         leaders_(leaders_of(topology)) {}
 
   void set_late_callback(Duration timeout, const std::function<bool()>& late) override {
-    WordExchange::set_late_callback(timeout, late);
-    context_->window.waits().set_late_callback(timeout, [this] { return say_late(); });
+    VoteExchange::set_late_callback(timeout, late);
+    context_->window.waits().set_late_callback(timeout, [this] { return call_late_callback(); });
   }
 
  private:
-  Word exchange(Word own, const Tag& tag) override {
-    const std::vector<Word> words = tell_host(own, tag);
-    Word word = *std::max_element(words.begin(), words.end());
-    if (context_->rank() == 0) word = disseminate(*transport_, leaders_, host_, word, tag);
-    return tell_host(word, tag).front();
+  Vote exchange(Vote own, const Tag& tag) override {
+    const std::vector<Vote> votes = exchange_inside_host(own, tag);
+    Vote vote = *std::max_element(votes.begin(), votes.end());
+    if (context_->rank() == 0) vote = disseminate(*transport_, leaders_, host_, vote, tag);
+    return exchange_inside_host(vote, tag).front();
   }
 
-  // Exchanges words inside the host; returns them by local rank.
-  std::vector<Word> tell_host(Word word, const Tag& tag) {
-    std::vector<Word> words;
+  // Exchanges votes inside the host; returns them by local rank.
+  std::vector<Vote> exchange_inside_host(Vote vote, const Tag& tag) {
+    std::vector<Vote> votes;
     // These waits include other hosts, for which spinning for milliseconds does not pay.
-    context_->window.enter(Entry::asking, static_cast<std::uint32_t>(tag.sequence), Waiter::engine_thread);
-    for (const std::byte told : exchange_host_words(*context_, static_cast<std::byte>(word))) {
-      words.push_back(told == std::byte{} ? Word::asks : Word::declines);
+    context_->window.enter(EntryMode::asking, static_cast<std::uint32_t>(tag.sequence), DrivingThread::engine);
+    for (const std::byte received : exchange_host_votes(*context_, static_cast<std::byte>(vote))) {
+      votes.push_back(received == std::byte{} ? Vote::ask : Vote::decline);
     }
-    return words;
+    return votes;
   }
 
   const std::shared_ptr<HostContext> context_;
@@ -254,16 +254,16 @@ std::vector<int> leaders_of(const Topology& topology) {
 
 std::unique_ptr<Backend> make_two_level_backend(std::shared_ptr<HostContext> context,
                                                 std::shared_ptr<Transport> transport, const Topology& topology,
-                                                std::shared_ptr<WordExchange> words, Duration timeout,
+                                                std::shared_ptr<VoteExchange> votes, Duration timeout,
                                                 ChooseAllreduce choose_allreduce, InstructionSet instruction_set) {
-  return std::make_unique<TwoLevelBackend>(std::move(context), std::move(transport), topology, std::move(words),
+  return std::make_unique<TwoLevelBackend>(std::move(context), std::move(transport), topology, std::move(votes),
                                            timeout, std::move(choose_allreduce), instruction_set);
 }
 
-std::unique_ptr<WordExchange> make_two_level_words(std::shared_ptr<HostContext> context,
-                                                   std::shared_ptr<Transport> transport, const Topology& topology,
-                                                   Duration timeout) {
-  return std::make_unique<TwoLevelWords>(std::move(context), std::move(transport), topology, timeout);
+std::unique_ptr<VoteExchange> make_two_level_vote_exchange(std::shared_ptr<HostContext> context,
+                                                           std::shared_ptr<Transport> transport,
+                                                           const Topology& topology, Duration timeout) {
+  return std::make_unique<TwoLevelVoteExchange>(std::move(context), std::move(transport), topology, timeout);
 }
 
 }  // namespace hvd

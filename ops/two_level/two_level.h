@@ -9,7 +9,7 @@
 #include "core/bootstrap/topology.h"
 #include "core/execution/backend.h"
 #include "ops/algorithms/allreduce.h"
-#include "ops/algorithms/word_exchange.h"
+#include "ops/algorithms/vote_exchange.h"
 #include "ops/host/host_context.h"
 #include "ops/transport/transport.h"
 
@@ -18,17 +18,17 @@ namespace hvd {
 // The lowest rank of each host.
 std::vector<int> leaders_of(const Topology& topology);
 
-// Makes the backend for the allreduce. `context` belongs to this rank's host; `transport` connects all ranks; `words`
-// exchanges their words. The timeout applies to a leader's part and to each wait inside the host.
+// Makes the backend for the allreduce. `context` belongs to this rank's host; `transport` connects all ranks; `votes`
+// exchanges their votes. The timeout applies to a leader's part and to each wait inside the host.
 std::unique_ptr<Backend> make_two_level_backend(std::shared_ptr<HostContext> context,
                                                 std::shared_ptr<Transport> transport, const Topology& topology,
-                                                std::shared_ptr<WordExchange> words, Duration timeout,
+                                                std::shared_ptr<VoteExchange> votes, Duration timeout,
                                                 ChooseAllreduce choose_allreduce,
                                                 InstructionSet instruction_set = InstructionSet::automatic);
 
-// Makes the exchange of words for the vote.
-std::unique_ptr<WordExchange> make_two_level_words(std::shared_ptr<HostContext> context,
-                                                   std::shared_ptr<Transport> transport, const Topology& topology,
-                                                   Duration timeout);
+// Makes the exchange of votes for the vote.
+std::unique_ptr<VoteExchange> make_two_level_vote_exchange(std::shared_ptr<HostContext> context,
+                                                           std::shared_ptr<Transport> transport,
+                                                           const Topology& topology, Duration timeout);
 
 }  // namespace hvd

@@ -1,21 +1,21 @@
-#include "launcher/membership/server_places.h"
+#include "launcher/membership/server_placement.h"
 
 #include <algorithm>
 
 namespace hvd::launcher {
 namespace {
 
-constexpr Duration kFirstDelay = 50ms, kLongestDelay = 1s;
+constexpr Duration kFirstDelay = 50ms, kMaxDelay = 1s;
 constexpr Duration kLongRun = 60s;
 
 Duration delay_after(int failures) {
   if (failures < 2) return Duration::zero();
-  return std::min<Duration>(kFirstDelay * (1 << std::min(failures - 2, 16)), kLongestDelay);
+  return std::min<Duration>(kFirstDelay * (1 << std::min(failures - 2, 16)), kMaxDelay);
 }
 
 }  // namespace
 
-void ServerPlaces::hosts_changed(const std::vector<HostCount>& hosts) {
+void ServerPlacement::hosts_changed(const std::vector<HostCount>& hosts) {
   hosts_.clear();
   int slots = 0;
   for (const auto& [name, count] : hosts) {
@@ -25,7 +25,7 @@ void ServerPlaces::hosts_changed(const std::vector<HostCount>& hosts) {
   has_enough_slots_ = has_enough_slots_ || slots >= slots_needed_;
 }
 
-void ServerPlaces::started(int server, const std::string& host, TimePoint now) {
+void ServerPlacement::started(int server, const std::string& host, TimePoint now) {
   Server& entry = servers_[static_cast<std::size_t>(server)];
   entry.host = host;
   entry.runs = true;
@@ -33,7 +33,7 @@ void ServerPlaces::started(int server, const std::string& host, TimePoint now) {
   ++entry.starts;
 }
 
-std::optional<TimePoint> ServerPlaces::ended(int server, TimePoint now) {
+std::optional<TimePoint> ServerPlacement::ended(int server, TimePoint now) {
   Server& entry = servers_[static_cast<std::size_t>(server)];
   entry.runs = false;
   entry.failures = now >= entry.since + kLongRun ? 1 : entry.failures + 1;
@@ -42,7 +42,7 @@ std::optional<TimePoint> ServerPlaces::ended(int server, TimePoint now) {
   return entry.is_given_up ? std::nullopt : std::optional(entry.due);
 }
 
-void ServerPlaces::host_lost(const std::string& host, TimePoint now) {
+void ServerPlacement::host_lost(const std::string& host, TimePoint now) {
   std::erase(hosts_, host);
   preempted_.erase(host);
   has_enough_slots_ = true;  // the job may begin without this host
@@ -54,19 +54,19 @@ void ServerPlaces::host_lost(const std::string& host, TimePoint now) {
   }
 }
 
-std::vector<std::string> ServerPlaces::usable_hosts() const {
+std::vector<std::string> ServerPlacement::usable_hosts() const {
   std::vector<std::string> usable = hosts_;
   std::erase_if(usable, [this](const std::string& host) { return preempted_.contains(host); });
   return usable.empty() ? hosts_ : usable;
 }
 
-bool ServerPlaces::moves_from(const std::string& host) const {
+bool ServerPlacement::moves_from(const std::string& host) const {
   if (!preempted_.contains(host)) return false;
   const std::vector<std::string> usable = usable_hosts();
   return !usable.empty() && std::ranges::find(usable, host) == usable.end();
 }
 
-std::string ServerPlaces::host_for(const Server& server) const {
+std::string ServerPlacement::host_for(const Server& server) const {
   const std::vector<std::string> usable = usable_hosts();
   if (std::ranges::find(usable, server.host) != usable.end()) return server.host;
   const auto servers_on = [this](const std::string& host) { return std::ranges::count(servers_, host, &Server::host); };
@@ -74,7 +74,7 @@ std::string ServerPlaces::host_for(const Server& server) const {
   return least == usable.end() ? "" : *least;
 }
 
-std::vector<StartServer> ServerPlaces::take_due(TimePoint now) {
+std::vector<StartServer> ServerPlacement::take_due(TimePoint now) {
   std::vector<StartServer> due;
   if (!has_enough_slots_) return due;
   for (std::size_t number = 0; number < servers_.size(); ++number) {
@@ -88,7 +88,7 @@ std::vector<StartServer> ServerPlaces::take_due(TimePoint now) {
   return due;
 }
 
-std::optional<Deadline> ServerPlaces::next_deadline() const {
+std::optional<Deadline> ServerPlacement::next_deadline() const {
   std::optional<Deadline> next;
   if (!has_enough_slots_ || hosts_.empty()) return next;
   for (const Server& server : servers_) {

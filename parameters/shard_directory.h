@@ -9,10 +9,10 @@
 
 namespace hvd {
 
-class ShardPlaces {
+class ShardDirectory {
  public:
   // `store` outlives this.
-  ShardPlaces(const Store& store, int servers) : store_(store), servers_(servers) {}
+  ShardDirectory(const Store& store, int servers) : store_(store), servers_(servers) {}
 
   // All throw PeerLost, or Timeout if the store does not answer.
   int server_of(int shard) const { return read(shard, "at"); }

@@ -1,4 +1,5 @@
-// What mailboxes consist of: ByteRing, a one-way byte stream through shared memory, and the doorbell that wakes a rank.
+// The shared memory of a host through which its ranks exchange control messages: ByteRing, a one-way byte stream, and a
+// doorbell for each rank, which wakes it.
 //
 // ByteRing is a single-producer single-consumer ring in zero-initialised memory. It carries frames (core/net/frame.h);
 // a message larger than the ring passes through it in parts. The reader checks the producer's position: a corrupt peer
@@ -53,8 +54,10 @@ struct ByteRing {
   }
 
   // Producer: requests a wakeup once there is room. Consumer: tests and clears that request after reading.
-  void ask_for_room() { wants_room_.store(1, std::memory_order_seq_cst); }
-  bool room_was_asked_for() { return wants_room_.load(std::memory_order_seq_cst) != 0 && wants_room_.exchange(0) != 0; }
+  void request_wakeup() { wants_room_.store(1, std::memory_order_seq_cst); }
+  bool take_wakeup_request() {
+    return wants_room_.load(std::memory_order_seq_cst) != 0 && wants_room_.exchange(0) != 0;
+  }
 
  private:
   alignas(128) std::atomic<std::uint64_t> written_;  // bytes since the start; written by the producer
@@ -65,10 +68,11 @@ struct ByteRing {
 
 // The control region of a host: for each local rank a doorbell and a ring in each direction to and from the host's
 // leader, which is local rank 0. All zero bytes initially.
-struct ControlWindow {
+struct ControlRegion {
   struct PerRank {
     Signal doorbell;
-    alignas(128) std::atomic<std::uint64_t> broken;  // the schedule lock that is to end; only the first rank's is used
+    alignas(128)
+        std::atomic<std::uint64_t> break_requested;  // the schedule lock that is to end; only the first rank's is used
     ByteRing to_leader;
     ByteRing from_leader;
   };

@@ -23,12 +23,12 @@ struct StartServer {
   auto operator<=>(const StartServer&) const = default;
 };
 
-class ServerPlaces {
+class ServerPlacement {
  public:
   static constexpr int kMaxFailures = 10;
 
   // No server is started before the hosts have `slots`, so that all hosts with which a job begins get their share.
-  ServerPlaces(int servers, int slots) : slots_needed_(slots), servers_(static_cast<std::size_t>(servers)) {}
+  ServerPlacement(int servers, int slots) : slots_needed_(slots), servers_(static_cast<std::size_t>(servers)) {}
 
   // All hosts that may be used now, with their slots.
   void hosts_changed(const std::vector<HostCount>& hosts);

@@ -1,4 +1,4 @@
-#include "launcher/job/epochs.h"
+#include "launcher/job/membership_runner.h"
 
 #include <unistd.h>
 
@@ -18,11 +18,11 @@ constexpr Duration kSameNotice = 2s;
 
 // A visitor with a function for each alternative.
 template <typename... Functions>
-struct Each : Functions... {
+struct Overloaded : Functions... {
   using Functions::operator()...;
 };
 template <typename... Functions>
-Each(Functions...) -> Each<Functions...>;
+Overloaded(Functions...) -> Overloaded<Functions...>;
 
 // "process 4", "processes 4, 7": those of `processes` that `others` does not have.
 std::string list_processes_without(const std::vector<int>& processes, const std::vector<int>& others) {
@@ -54,7 +54,7 @@ std::string EpochPause::causes_text() const {
   return text;
 }
 
-Epochs::Epochs(const MembershipOptions& options, ElasticStore& store, const JobParts& job)
+MembershipRunner::MembershipRunner(const MembershipOptions& options, ElasticStore& store, const JobParts& job)
     : store_(store), job_(job), membership_(options, Clock::now()) {
   store_.listen({.stands_by = [this](int process) { stands_by(process); },
                  .arrived = [this](int process, std::int64_t arrival) { arrived(process, arrival); },
@@ -71,21 +71,21 @@ Epochs::Epochs(const MembershipOptions& options, ElasticStore& store, const JobP
                  .failing = [this](int process, const std::string& cause) { failing(process, cause); }});
 }
 
-void Epochs::set_hosts(const std::vector<HostCount>& hosts) {
+void MembershipRunner::set_hosts(const std::vector<HostCount>& hosts) {
   membership_.hosts_changed(hosts, Clock::now());
   perform();
 }
 
-std::optional<EpochRank> Epochs::place_of(int process) const {
+std::optional<EpochRank> MembershipRunner::epoch_rank_of(int process) const {
   const std::optional<int> rank = membership_.roster().rank_of(process);
-  return rank ? std::optional(EpochRank{.epoch = membership_.epoch(), .rank = *rank}) : std::nullopt;
+  return rank ? std::optional(EpochRank{.epoch = membership_.roster().epoch(), .rank = *rank}) : std::nullopt;
 }
 
-void Epochs::stands_by(int process) {
+void MembershipRunner::stands_by(int process) {
   store_.put(prospect_key(process), encode_prospect(over() ? Prospect{} : membership_.roster().prospect_of(process)));
 }
 
-void Epochs::arrived(int process, std::int64_t arrival) {
+void MembershipRunner::arrived(int process, std::int64_t arrival) {
   arrivals_[process] = arrival;
   if (over()) return answer(process, {});
   const bool was_running = membership_.running();
@@ -94,7 +94,7 @@ void Epochs::arrived(int process, std::int64_t arrival) {
   perform();
 }
 
-void Epochs::process_ended(int process, const RankEnd& end) {
+void MembershipRunner::process_ended(int process, const RankEnd& end) {
   if (over()) return;
   const std::string cause = failure_of(name_of(process), end);
   if (end_for_membership(end) != ProcessEnd::finished) {
@@ -105,13 +105,13 @@ void Epochs::process_ended(int process, const RankEnd& end) {
   perform();
 }
 
-void Epochs::process_not_started(int process, const std::string& cause) {
+void MembershipRunner::process_not_started(int process, const std::string& cause) {
   if (over()) return;
   membership_.process_ended(process, ProcessEnd::failed, cause, Clock::now());
   perform();
 }
 
-void Epochs::host_lost(const std::string& host, const std::string& cause, bool had_ranks) {
+void MembershipRunner::host_lost(const std::string& host, const std::string& cause, bool had_ranks) {
   if (over()) return;
   if (had_ranks) {
     last_failed_.reset();
@@ -121,14 +121,14 @@ void Epochs::host_lost(const std::string& host, const std::string& cause, bool h
   perform();
 }
 
-void Epochs::preempted(int process) {
+void MembershipRunner::preempted(int process) {
   if (over()) return;
   pause_.add_cause("process " + std::to_string(process) + " is preempted");
   membership_.process_preempted(process, Clock::now());
   perform();
 }
 
-void Epochs::failing(int process, const std::string& said) {
+void MembershipRunner::failing(int process, const std::string& said) {
   if (over() || !membership_.roster().alive(process) || membership_.roster().fails(process)) return;
   const std::string cause = name_of(process) + " " + said;
   pause_.begin(cause);
@@ -136,20 +136,20 @@ void Epochs::failing(int process, const std::string& said) {
   perform();
 }
 
-void Epochs::host_preempted(const std::string& host) {
+void MembershipRunner::host_preempted(const std::string& host) {
   if (over()) return;
   pause_.add_cause("host " + host + " is preempted");
   membership_.host_preempted(host, Clock::now());
   perform();
 }
 
-void Epochs::end_early() {
+void MembershipRunner::end_early() {
   if (over()) return;
   membership_.end_early(Clock::now());
   perform();
 }
 
-std::string Epochs::name_of(int process) const {
+std::string MembershipRunner::name_of(int process) const {
   const auto rank = membership_.roster().rank_of(process);
   const std::string& host = job_.processes.at(process).host_name;
   return (rank ? "rank " + std::to_string(*rank) : "process " + std::to_string(process)) +
@@ -157,19 +157,19 @@ std::string Epochs::name_of(int process) const {
 }
 
 // Actions may cause events, whose actions follow.
-void Epochs::perform() {
+void MembershipRunner::perform() {
   if (std::exchange(is_performing_, true)) return;
   for (auto actions = membership_.take_actions(); !actions.empty(); actions = membership_.take_actions()) {
     for (const MembershipAction& action : actions) {
       if (!is_stopped_) perform(action);
     }
   }
-  tell_starting();
+  report_starting();
   is_performing_ = false;
 }
 
-void Epochs::perform(const MembershipAction& action) {
-  const Each each{
+void MembershipRunner::perform(const MembershipAction& action) {
+  const Overloaded visitor{
       [&](const StartProcess& start) {
         const int host = job_.processes.host_named(start.host);
         const std::vector<RankPlan>& slots = job_.processes.slots_of(host);
@@ -196,23 +196,23 @@ void Epochs::perform(const MembershipAction& action) {
         job_.end.elastic_over(!end.failure.empty(), last_failed_, Clock::now());
       },
   };
-  std::visit(each, action);
+  std::visit(visitor, action);
 }
 
-void Epochs::tell_starting() {
+void MembershipRunner::report_starting() {
   if (is_stopped_) return;
   const int starting = membership_.starting_newcomers();
-  const int change = starting - std::exchange(told_starting_, starting);
-  if (change != 0) store_.add(change_key(membership_.epoch()), change * kOneStarting);
+  const int change = starting - std::exchange(reported_starting_, starting);
+  if (change != 0) store_.add(change_key(membership_.roster().epoch()), change * kOneStarting);
 }
 
-void Epochs::begin_epoch(const BeginEpoch& begin) {
+void MembershipRunner::begin_epoch(const BeginEpoch& begin) {
   const std::string joined = list_processes_without(begin.processes, members_);
   EpochPlace place{.epoch = begin.epoch,
                    .size = static_cast<int>(begin.processes.size()),
                    .has_newcomers = begin.epoch > 1 && !joined.empty()};
   store_.erase_epoch(begin.epoch - 1);
-  told_starting_ = 0;
+  reported_starting_ = 0;
   last_failed_.reset();
   for (const int process : begin.processes) {
     answer(process, place);
@@ -223,26 +223,27 @@ void Epochs::begin_epoch(const BeginEpoch& begin) {
   pause_.end();
 }
 
-void Epochs::announce(const AnnounceChange& change) {
+void MembershipRunner::announce(const AnnounceChange& change) {
   const auto flags = (change.removes ? static_cast<int>(MembershipChange::removes) : 0) |
                      (change.adds ? static_cast<int>(MembershipChange::adds) : 0) |
                      (change.ends ? static_cast<int>(MembershipChange::ends) : 0);
   store_.add(change_key(change.epoch), flags);
 }
 
-void Epochs::answer(int process, const EpochPlace& place) {
+void MembershipRunner::answer(int process, const EpochPlace& place) {
   store_.put(place_key(process, arrivals_[process]), encode_place(place));
 }
 
-std::string Epochs::line_of(const BeginEpoch& begin, const std::string& joined) const {
+std::string MembershipRunner::line_of(const BeginEpoch& begin, const std::string& joined) const {
   const std::string left = list_processes_without(members_, begin.processes);
   return "epoch " + std::to_string(begin.epoch) + " with " + std::to_string(begin.processes.size()) +
          (begin.processes.size() == 1 ? " rank" : " ranks") + ", after a pause of " + pause_.length_text() + " s" +
          (joined.empty() ? "" : "; joined: " + joined) + (left.empty() ? "" : "; left: " + left) + pause_.causes_text();
 }
 
-EarlyEnd::EarlyEnd(Options options, Epochs& epochs, EventLoop& loop, const SignalSource& signals, const JobParts& job)
-    : options_(options), epochs_(epochs), job_(job) {
+EarlyEnd::EarlyEnd(Options options, MembershipRunner& runner, EventLoop& loop, const SignalSource& signals,
+                   const JobParts& job)
+    : options_(options), runner_(runner), job_(job) {
   if (options_.margin > Duration::zero()) watch_allocation(loop, signals);
 }
 
@@ -257,7 +258,7 @@ void EarlyEnd::watch_allocation(EventLoop& loop, const SignalSource& signals) {
 }
 
 void EarlyEnd::set_time_limit(std::optional<TimePoint> limit, bool has_changed) {
-  if (commit_limit_ || epochs_.over()) return;
+  if (commit_limit_ || runner_.over()) return;
   time_limit_ = limit;
   if (!has_changed && !options_.verbose) return;
   if (!limit) return job_.output.say("the allocation's end was changed: it has none any more");
@@ -270,7 +271,7 @@ void EarlyEnd::set_time_limit(std::optional<TimePoint> limit, bool has_changed) 
 // Schedulers send SIGUSR1 some time before they end a job, if they are told to, and SIGTERM when they do. A second
 // SIGTERM is an order, unless it is the same one: Slurm may send it to hvdrun and to the script that passes it on.
 bool EarlyEnd::take_notice(int signal) {
-  if (epochs_.over() || (signal != SIGTERM && signal != SIGUSR1)) return false;
+  if (runner_.over() || (signal != SIGTERM && signal != SIGUSR1)) return false;
   const TimePoint now = Clock::now();
   if (signal == SIGTERM) {
     if (!first_sigterm_) first_sigterm_ = now;
@@ -283,26 +284,26 @@ bool EarlyEnd::take_notice(int signal) {
 void EarlyEnd::begin(const std::string& cause, Duration limit) {
   if (!commit_limit_) job_.output.say(cause + ": the job ends at its next commit");
   commit_limit_ = earlier(commit_limit_, Clock::now() + limit);
-  epochs_.end_early();
+  runner_.end_early();
 }
 
 void EarlyEnd::check_time(TimePoint now) {
   if (time_limit_ && now >= *time_limit_) {
     time_limit_.reset();
-    if (!epochs_.over()) begin("the time of the allocation is almost up");
+    if (!runner_.over()) begin("the time of the allocation is almost up");
   }
   if (!commit_limit_ || now < *commit_limit_) return;
   commit_limit_.reset();
-  if (epochs_.over()) return;
+  if (runner_.over()) return;
   job_.output.say("the ranks have not come to a commit in time, and are ended");
-  epochs_.stop();
+  runner_.stop();
   job_.end.interrupted(SIGTERM, Clock::now());
 }
 
 void ElasticRun::use_hosts(const std::vector<HostCount>& hosts) {
   job_.servers.hosts_changed(hosts);
   job_.servers.start_due();
-  epochs_.set_hosts(hosts);
+  runner_.set_hosts(hosts);
 }
 
 void ElasticRun::use_all_hosts() {
@@ -319,15 +320,15 @@ void ElasticRun::process_ended(int process, ExitStatus status, const JobEnding& 
   if (end.said.kind == JobEnding::Kind::consequence) end.said = {.in_job = true};
   job_.processes.remove(process);
   job_.end.process_ended(process, end);
-  epochs_.process_ended(process, end);
+  runner_.process_ended(process, end);
   job_.servers.process_failed();
   job_.servers.start_due();
-  job_.servers.leave(job_.processes.at(process).host);
+  job_.servers.evacuate(job_.processes.at(process).host);
 }
 
 void ElasticRun::process_not_started(int process, const std::string& cause, int exit_code) {
   job_.end.process_ended(process, {.status = {.value = exit_code}});
-  epochs_.process_not_started(process, cause);
+  runner_.process_not_started(process, cause);
 }
 
 void ElasticRun::host_lost(int host, const LostHost& lost) {
@@ -344,16 +345,16 @@ void ElasticRun::host_lost(int host, const LostHost& lost) {
     job_.output.say("server " + std::to_string(server) + " is lost with host " + lost.name + ": " + lost.cause);
   }
   job_.servers.host_lost(lost.name, Clock::now());
-  epochs_.host_lost(lost.name, "host " + lost.name + " is lost: " + lost.cause, had_ranks);
+  runner_.host_lost(lost.name, "host " + lost.name + " is lost: " + lost.cause, had_ranks);
   job_.servers.start_due();
 }
 
 void ElasticRun::host_preempted(int host) {
   const std::string& name = job_.processes.plan_of(host).name;
   job_.servers.host_preempted(name);
-  epochs_.host_preempted(name);
-  if (epochs_.ends_early()) early_end_.begin("all hosts are preempted");
-  job_.servers.leave(host);
+  runner_.host_preempted(name);
+  if (runner_.ends_early()) early_end_.begin("all hosts are preempted");
+  job_.servers.evacuate(host);
 }
 
 }  // namespace hvd::launcher
