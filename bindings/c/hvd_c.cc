@@ -133,7 +133,7 @@ Operation& held_here(hvd_work* work) {
   return operation;
 }
 
-// hvd_start() may have begun an operation whose second half is left to the caller: these hand it to the engine, or do
+// hvd_start() may have posted an operation whose second half is the caller's: these hand it to the engine, or do
 // it on this thread. After shutdown the operation has ended.
 void hand_to_engine(Operation& operation) {
   if (!operation.caller_completes()) return;

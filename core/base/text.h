@@ -34,10 +34,10 @@ inline std::vector<std::string> split_list(std::string_view list, char separator
 
 // "2-5, 7 and 12 more": ascending ranks as at most 16 ranges.
 inline std::string ranges_text(const std::vector<int>& ranks) {
-  constexpr int kMostRanges = 16;
+  constexpr int kMaxRanges = 16;
   std::string text;
   std::size_t begin = 0;
-  for (int listed = 0; begin < ranks.size() && listed < kMostRanges; ++listed) {
+  for (int listed = 0; begin < ranks.size() && listed < kMaxRanges; ++listed) {
     std::size_t end = begin + 1;
     while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
     if (begin > 0) text += ", ";

@@ -19,7 +19,7 @@ namespace hvd {
 
 namespace {
 
-constexpr int kMostRanks = 1'000'000;
+constexpr int kMaxLaunchedRanks = 1'000'000;
 
 const std::string* find(const Environment& environment, const char* name) {
   const auto found = environment.find(name);
@@ -35,10 +35,10 @@ bool has_all(const Environment& environment, std::initializer_list<const char*> 
 int number(const Environment& environment, const char* name, int lowest) {
   const std::string& text = environment.at(name);
   const auto value = parse_number<int>(text);
-  if (value && *value >= lowest && *value <= kMostRanks) return *value;
+  if (value && *value >= lowest && *value <= kMaxLaunchedRanks) return *value;
   throw InvalidArgument(std::string(name) + "='" + text +
                         "', which a launcher should have set: expected a number from " + std::to_string(lowest) +
-                        " to " + std::to_string(kMostRanks));
+                        " to " + std::to_string(kMaxLaunchedRanks));
 }
 
 Launch launch_of(const Environment& environment, Launcher launcher, const char* rank, const char* size,

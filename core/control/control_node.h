@@ -34,7 +34,7 @@ enum class NodeWork : std::uint8_t {
   combine,     // a node compares a message with others, or parses it
   aggregate,   // messages that differ, or parts of them, go to the RequestAggregator
   coordinate,  // or to the Coordinator
-  forward,     // what the RequestAggregator has combined is encoded for the parent
+  send_up,     // what the RequestAggregator has combined is encoded for the parent
 };
 
 class ControlNode {
@@ -110,11 +110,11 @@ class ControlNode {
     if (combiner_) read(port, combiner_->take(now), now);
     if (!aggregator_) return;
     std::optional<Bytes> bytes;
-    port.perform(NodeWork::forward, [&] {
+    port.perform(NodeWork::send_up, [&] {
       const auto message = aggregator_->take(now);
       if (!message) return;
       bytes = encode(*message);
-      port.read(NodeWork::forward, *message);
+      port.read(NodeWork::send_up, *message);
     });
     if (bytes) port.send(tree_.parent, std::move(*bytes));
   }

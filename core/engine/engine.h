@@ -105,7 +105,7 @@ class Engine {
   std::atomic<bool> leaving_{false};
   mutable Mutex reason_mutex_ ACQUIRED_AFTER(driver_);
   Status reason_ GUARDED_BY(reason_mutex_);
-  std::atomic<std::thread::id> driving_thread_{};  // while it drives; callbacks of operations may call begin()
+  std::atomic<std::thread::id> driving_thread_{};  // while it drives; callbacks of operations may call post()
   std::thread thread_;
 };
 

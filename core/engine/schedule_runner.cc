@@ -18,7 +18,7 @@ constexpr int kThreadGracePeriod = 50;
 constexpr Duration kCallerGracePeriod = std::chrono::microseconds(50);
 // The same while no thread waits yet.
 constexpr Duration kProgramGracePeriod = std::chrono::seconds(1);
-// The longest pause between two looks whether a thread waits.
+// The longest time between two checks whether a thread waits.
 constexpr Duration kMaxCheckInterval = std::chrono::milliseconds(10);
 
 const char* cause_text(ScheduleLock::Cause cause) {

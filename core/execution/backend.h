@@ -59,7 +59,7 @@ class Backend {
   virtual bool can_be_asked(const ProcessSet&) const { return false; }
 
   // This rank's part in a collective that it declines: returns once every rank of the set knows. Independent of which
-  // backend would perform it: the backends of a set exchange their answers together, so one of them is called.
+  // backend would perform it: the backends of a set exchange their votes together, so one of them is called.
   virtual void decline(const ProcessSet&, std::uint32_t /*call_id*/) {}
 
   // If run() has only enqueued the call in a device's stream: its end. Null: outputs are complete.
@@ -76,7 +76,7 @@ class Backend {
   // Sets new knobs. All ranks call it between the same two collectives.
   virtual void tune(const Knobs&) {}
 
-  // Calls `late`, on the waiting thread, whenever an asking rank has waited for `timeout` for the others' answers; not
+  // Calls `late`, on the waiting thread, whenever an asking rank has waited for `timeout` for the others' votes; not
   // again for the same collective once it has returned false.
   virtual void set_late_callback(Duration /*timeout*/, const std::function<bool()>& /*late*/) {}
 };

@@ -226,7 +226,7 @@ struct Releaser {
 using EngineReference = std::unique_ptr<Operation, Releaser<Operation::Holder::engine>>;
 using CallerReference = std::unique_ptr<Operation, Releaser<Operation::Holder::caller>>;
 
-// An operation that is submitted, by its two references.
+// The references of caller and engine to an operation, which is submitted from then on.
 struct OperationReferences {
   explicit OperationReferences(Operation& operation) : caller(&operation), engine(&operation) {
     operation.mark_submitted();

@@ -30,7 +30,7 @@ class PreparedOperations {
   void run(Operation& operation, Deadline deadline) {
     at_home(operation, [&](Communicator& home) { home.run(operation, deadline); });
   }
-  // For the caller of an operation that it is to complete (Operation::caller_completes): before it waits, and if it
+  // For the caller of an operation that caller_completes(): wait_posted() before it waits, hand_to_engine() if it
   // does not.
   void wait_posted(Operation& operation) {
     at_home(operation, [](Communicator& home) { home.wait_posted(); });

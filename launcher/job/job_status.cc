@@ -108,7 +108,7 @@ std::string status_socket_name(unsigned uid, int pid) {
 
 StatusSocket::StatusSocket(EventLoop& loop, Ask ask)
     : loop_(loop), ask_(std::move(ask)), listen_socket_(listen_at(status_socket_name(geteuid(), getpid()))) {
-  open_door();
+  start_accepting();
 }
 
 // Closes connections of other users, and those beyond the limit.

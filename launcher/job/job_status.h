@@ -98,7 +98,7 @@ class StatusSocket {
     std::unique_ptr<Timer> timer;
   };
 
-  void open_door() {
+  void start_accepting() {
     loop_.watch(listen_socket_.get(), EPOLLIN, [this] { accept_one(); });
   }
   void accept_one();
@@ -118,7 +118,7 @@ class StatusSocket {
   EventLoop& loop_;
   const Ask ask_;
   FileDescriptor listen_socket_;
-  Timer closed_{loop_, [this] { open_door(); }};  // set while no descriptor is free for a new connection
+  Timer closed_{loop_, [this] { start_accepting(); }};  // set while no descriptor is free for a new connection
   std::map<std::uint64_t, Connection> connections_;
   std::uint64_t last_number_ = 0;
 };

@@ -58,7 +58,7 @@ void reduce_to_leader(HostContext& context, std::span<const Piece> pieces, const
 // Second half: a broadcast from the leader.
 void broadcast_from_leader(HostContext& context, std::span<const Piece> pieces, DType dtype);
 
-// The forms of an allreduce, defined in small_allreduce.cc (payload, by_last), chunked_allreduce.cc (one_step, sliced),
+// The forms of an allreduce, in small_allreduce.cc (inline_payload, by_last), chunked_allreduce.cc (one_step, sliced),
 // resident_allreduce.cc and reading_allreduce.cc; host_allreduce() chooses among them (ops/choice/host_choice.h). All
 // produce the same bits. `total`: the elements of all pieces, more than 0, with at least two ranks.
 

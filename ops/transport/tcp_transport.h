@@ -9,7 +9,7 @@
 // Fast networks take several connections to fill. With K connections to a peer, the i-th message in either direction
 // uses connection i mod K. As each connection keeps its order, the messages of a direction keep theirs.
 //
-// A rank that has waited for half its inactivity_timeout limit without a byte from the awaited peer sends a keepalive,
+// A rank that has waited for half its inactivity timeout without a byte from the awaited peer sends a keepalive,
 // a header without payload, to all peers. Ranks that wait for this one restart their limit when they receive it. In a
 // chain of waiting ranks the last one therefore times out first, and its error names the rank that is stuck.
 //
@@ -49,7 +49,7 @@ static_assert(sizeof(DataFrameHeader) == 32 && std::is_trivially_copyable_v<Data
 static_assert(std::endian::native == std::endian::little, "the wire format is little endian");
 
 // Returns when all connections are established. Throws as connect_mesh does. `abort` outlives the transport.
-// `inactivity_timeout`: the inactivity_timeout limit. A wait() continues beyond its deadline as long as bytes have
+// `inactivity_timeout`: see above; zero: none. A wait() continues beyond its deadline as long as bytes have
 // moved between this rank and the peer, keepalives included, within this time.
 std::unique_ptr<Transport> make_tcp_transport(const MeshSetup& setup, WaitPolicy policy, const AbortFlag& abort,
                                               Duration inactivity_timeout = {});

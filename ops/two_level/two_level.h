@@ -26,7 +26,7 @@ std::unique_ptr<Backend> make_two_level_backend(std::shared_ptr<HostContext> con
                                                 ChooseAllreduce choose_allreduce,
                                                 InstructionSet instruction_set = InstructionSet::automatic);
 
-// Makes the exchange of votes for the vote.
+// Makes the vote exchange of all ranks: inside each host through the window, between hosts among the leaders.
 std::unique_ptr<VoteExchange> make_two_level_vote_exchange(std::shared_ptr<HostContext> context,
                                                            std::shared_ptr<Transport> transport,
                                                            const Topology& topology, Duration timeout);

@@ -1,5 +1,5 @@
 // A set of a job's ranks, stored as ranges: subtrees of the control tree are few ranges, however many ranks they have;
-// and the senders for such sets.
+// and the sources of messages, each with the ranks that it sends for.
 //
 // Pure values. Operations take time proportional to the number of ranges.
 #pragma once

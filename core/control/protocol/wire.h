@@ -35,7 +35,7 @@ inline constexpr int kMaxRanks = 1 << 24;
 Bytes encode(const SubtreeMessage& message);
 Bytes encode(const ResponseList& message);
 
-// The header of a SubtreeMessage with a single part and without a leave; the hits and requests stay encoded in `said`,
+// The header of a SubtreeMessage with a single part and without a leave; the hits and requests stay encoded in `body`,
 // so that equal content is recognised by its bytes.
 struct OpaqueMessage {
   std::uint64_t applied_by_all = 0;

@@ -10,7 +10,7 @@
 //             (ControlChannel::request_break), unless they ask for the stage anyway.
 //
 // A stage is a bucket, or several that have tensors of one operation. It is performed if all ranks ask for it, and if
-// one declines it no rank performs it; each rank receives the others' answers in the stage's first step, so all
+// one declines it no rank performs it; each rank receives the others' votes in the stage's first step, so all
 // learn of it at the same stage. Then the lock is over, on every rank: they announce again whatever is pending, and
 // inputs are unchanged. Nothing is done twice or lost.
 //

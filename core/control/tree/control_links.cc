@@ -264,7 +264,7 @@ void ControlLinks::read(Link& link) {
   try {
     count = link.receive_some(buffer);
   } catch (...) {
-    if (!link.departed) fail(current_exception_status());  // told on this link, too, if it can send
+    if (!link.departed) fail(current_exception_status());  // sent on this link, too, if it can send
     return link.give_up();
   }
   if (!count) {

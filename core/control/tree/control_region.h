@@ -71,8 +71,7 @@ struct ByteRing {
 struct ControlRegion {
   struct PerRank {
     Signal doorbell;
-    alignas(128)
-        std::atomic<std::uint64_t> break_requested;  // the schedule lock that is to end; only the first rank's is used
+    alignas(128) std::atomic<std::uint64_t> break_requested;  // which lock is to end; only the first rank's is used
     ByteRing to_leader;
     ByteRing from_leader;
   };

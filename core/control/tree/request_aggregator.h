@@ -35,7 +35,7 @@ class RequestAggregator {
     for (const auto& [source, ranks] : sources) subtree_.add(ranks);
   }
 
-  // Throws Internal, naming the source, if it speaks for ranks other than its own or of messages that it cannot have.
+  // Throws Internal, naming the source, if it sends for other ranks, or claims to have applied too many messages.
   void receive(int source, const SubtreeMessage& message, TimePoint now) {
     Sources::Source* const found = sources_.find(source);
     if (found == nullptr) violation(source, "sends messages to a rank that is not its parent");
@@ -129,9 +129,9 @@ class RequestAggregator {
   struct SubtreeNegotiation {
     TimePoint since{};
     RankSet asked;                      // the ranks that have asked
-    std::vector<MergedRequest> unsent;  // the part of that which has not gone up yet
+    std::vector<MergedRequest> unsent;  // their requests that have not gone up yet
 
-    // The request of ranks that ask alike: the one that there is, or a new one.
+    // The unsent request that this one can be merged with, or a new one.
     MergedRequest& matching(std::uint32_t slot) {
       for (MergedRequest& merged : unsent) {
         if (merged.slot == slot) return merged;
@@ -268,7 +268,7 @@ class RequestAggregator {
     return outgoing_.emplace_back(
         RankMessage{.ranks = message.ranks, .applied = message.applied, .latest = message.latest});
   }
-  // Its hits refer to the slots' content after the messages passed so far.
+  // Its hits refer to the slots' content after the messages observed so far.
   RankMessage& outgoing(const RankSet& ranks, std::uint64_t latest) {
     if (outgoing_.empty() || outgoing_.back().ranks != ranks || outgoing_.back().applied != last_number_) {
       outgoing_.push_back({.ranks = ranks, .applied = last_number_});

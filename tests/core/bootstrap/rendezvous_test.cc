@@ -103,7 +103,7 @@ TEST_CASE("rendezvous: if rank 0 cannot host the store, all hear why") {
 }
 #endif
 
-TEST_CASE("rendezvous: a word that is not rank 0's is refused") {
+TEST_CASE("rendezvous: info that is not rank 0's is refused") {
   const Log log("test", LogLevel::off);
   const auto join_with = [&](unsigned char filled) {
     return rendezvous_by_broadcast(

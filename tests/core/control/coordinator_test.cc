@@ -146,7 +146,7 @@ TEST_CASE("What is urgent goes before what became ready earlier") {
   CHECK(job.silent());
 }
 
-TEST_CASE("Knobs go to all ranks with the next answer") {
+TEST_CASE("Knobs go to all ranks with the next response list") {
   Job job(1);
   const Knobs knobs{.fusion_threshold_bytes = 5, .coalescing_us = 7};
   job.coordinator.tune(knobs);
@@ -338,7 +338,7 @@ TEST_CASE("Hits take part in disagreements, and get pending failures too") {
   CHECK(job.next_entry().cached_slot == slot);
 }
 
-TEST_CASE("A request that is wrong by itself fails its round") {
+TEST_CASE("A request that is wrong by itself fails its negotiation") {
   Job job(2);
   job.ask(1, allgather("g", {}));
   job.expect_error("g", {1}, "rank 1 on host-b brings a tensor of no dimensions");
@@ -559,7 +559,7 @@ TEST_CASE("What ranks wait for is finished before the join that completes it") {
   CHECK(entries[3].response->rank == 1);
 }
 
-TEST_CASE("A rank that asked and then joined is part of the round") {
+TEST_CASE("A rank that asked and then joined is part of the negotiation") {
   Job job(2);
   job.ask(1, allgather("g", {2}));
   job.ask(1, join());

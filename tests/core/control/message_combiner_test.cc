@@ -93,7 +93,7 @@ TEST_CASE("After a message that differs, all are released individually") {
   CHECK(message_combiner.next_deadline() == Deadline::max());
 }
 
-TEST_CASE("Nothing is held that others may not say") {
+TEST_CASE("Nothing is held that others may not send") {
   MessageCombiner message_combiner = three_ranks_and_a_subtree();
   SubtreeMessage message;
   bool idle = true;

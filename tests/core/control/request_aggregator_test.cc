@@ -91,7 +91,7 @@ TEST_CASE("Sizes that differ by rank go up as parts of one request") {
     CHECK(request.parts[static_cast<std::size_t>(i)].first_dimensions.front() == i + 2);
 }
 
-TEST_CASE("Ranks that disagree are complete together, each with what it said") {
+TEST_CASE("Ranks that disagree are complete together, each with its own request") {
   Node node;
   node.ask(2, allreduce("x"));
   node.ask(3, allreduce("x", {7}));
@@ -103,7 +103,7 @@ TEST_CASE("Ranks that disagree are complete together, each with what it said") {
   CHECK(up[1].requests.front() == allreduce("x", {7}));
 }
 
-TEST_CASE("Hits are gathered, also beside the request of a rank whose operation has changed") {
+TEST_CASE("Hits are combined, also beside the request of a rank whose operation has changed") {
   Node node;
   node.executed("x", 5);
   node.hit(2, 5);
@@ -154,7 +154,7 @@ TEST_CASE("What waits for others goes up after the delay, and the rest when it c
   CHECK(up[0].ranks == RankSet(3, 7));
 }
 
-TEST_CASE("Who asks again after an error opens a new round") {
+TEST_CASE("Who asks again after an error opens a new negotiation") {
   Node node;
   node.ask(2, allreduce("x"));
   node.now += kDelay;

@@ -273,7 +273,7 @@ TEST_CASE("Names that come again are recognised, however many others come betwee
     }
     CHECK_FALSE(names.take_again(call("once.5000")));
   }
-  SECTION("made-up ones, which are forgotten first") {
+  SECTION("generated ones, which are forgotten first") {
     for (int i = 0; i < 600; ++i) names.take(allreduce(""));
     CHECK_FALSE(names.take_again(call("unnamed.1")));
     take_all_again();
