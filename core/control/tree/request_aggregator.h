@@ -37,17 +37,18 @@ class RequestAggregator {
 
   // Throws Internal, naming the source, if it sends for other ranks, or claims to have applied too many messages.
   void receive(int source, const SubtreeMessage& message, TimePoint now) {
+    const auto violation = [&](const std::string& what) { report_violation(RankSet(source), what, describe_rank_); };
     Sources::Source* const found = sources_.find(source);
-    if (found == nullptr) violation(source, "sends messages to a rank that is not its parent");
+    if (found == nullptr) violation("sends messages to a rank that is not its parent");
     std::uint64_t applied = message.applied_by_all;
     for (const RankMessage& part : message.messages) {
-      if (part.ranks.empty() || !found->ranks.contains(part.ranks)) violation(source, "speaks for others");
-      if (part.latest > part.applied) violation(source, "contradicts itself about the messages that it has applied");
+      if (part.ranks.empty() || !found->ranks.contains(part.ranks)) violation("speaks for others");
+      if (part.latest > part.applied) violation("contradicts itself about the messages that it has applied");
       applied = std::max(applied, part.applied);
     }
     if (applied > last_number_) {
-      violation(source, "claims to have applied message " + std::to_string(applied) + ", but only " +
-                            std::to_string(last_number_) + " were sent");
+      violation("claims to have applied message " + std::to_string(applied) + ", but only " +
+                std::to_string(last_number_) + " were sent");
     }
     // A rank that leaves while its join ends may report a lower number than end_join() has assumed.
     found->applied = std::max(found->applied, message.applied_by_all);
@@ -107,10 +108,6 @@ class RequestAggregator {
   Deadline next_deadline() const { return next_release_; }
 
  private:
-  [[noreturn]] void violation(int source, const std::string& what) const {
-    report_violation(RankSet(source), what, describe_rank_);
-  }
-
   // The common request of some ranks for a name: a hit on the name's slot, or a full request.
   struct MergedRequest {
     RankSet ranks;
