@@ -134,11 +134,12 @@ bool HeldShard::arrives() {
 }
 
 void HeldShard::renew_replica() {
+  const bool was_replicating = replicated_.is_replicating();
+  if (Replication* const replication = replicated_.replication()) replication->begin_anew();
   // The replica must not go on with less, should this server be lost meanwhile.
-  if (!destination_ && replicated_.is_replicating() && !generation_.claim(store_, shard().number(), log_)) {
+  if (!destination_ && was_replicating && !generation_.claim(store_, shard().number(), log_)) {
     throw Aborted("another server answers for this shard");
   }
-  if (Replication* const replication = replicated_.replication()) replication->begin_anew();
 }
 
 PsAnswer HeldShard::restore(const PsRequest& request, const std::string& folder) {

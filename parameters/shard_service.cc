@@ -137,7 +137,11 @@ bool ShardService::refuse(ServerConnection& client, const PsRequest& request, co
 // The request may have been applied in part, and its replica does not have it.
 bool ShardService::refuse_without_memory(ServerConnection& client, const PsRequest& request) {
   HeldShard* const held = shards_.find(static_cast<int>(request.shard));
-  if (held != nullptr && held->is_primary() && changes_shard(request.op)) held->renew_replica();
+  try {
+    if (held != nullptr && held->is_primary() && changes_shard(request.op)) held->renew_replica();
+  } catch (const Error& error) {
+    return client.answer_error(request, error);
+  }
   return client.answer_error(request, Internal("the server is out of memory"));
 }
 

@@ -164,25 +164,25 @@ std::vector<RankIdentity> receive_list(const Store& store, int size, Deadline de
   return identities;
 }
 
-// Rank 0's, after the deadline: one request per rank, none of which waits.
-std::string missing_ranks(const Store& store, int size, Duration waited) {
+// The ranks that did not come, after the deadline; if all have, `otherwise`. One request per rank, none of which waits.
+std::string missing_ranks(const Store& store, int size, Duration waited, const std::string& otherwise) {
   std::vector<int> missing;
   for (int rank = 0; rank < size; ++rank) {
     if (store.add(arrival_key(rank), 0) == 0) missing.push_back(rank);
   }
   const std::string limit = " within " + age_text(waited);
-  if (missing.empty()) return "not all of " + std::to_string(size) + " ranks have met" + limit;
+  if (missing.empty()) return otherwise + limit;
   return (missing.size() == 1 ? "rank " : "ranks ") + ranges_text(missing) + " did not start" + limit;
 }
 
-// What rank 0 reports, so that the store need not answer size * size requests.
-std::string reported_missing(const Store& store, Duration waited) {
-  const std::string limit = " within " + age_text(waited);
-  if (store.add(arrival_key(0), 0) == 0) return "rank 0 did not start" + limit;
+// What rank 0 reports, so that the store need not answer size * size requests. Rank 0 may have come later than this
+// rank, and still wait for others.
+std::string reported_missing(const Store& store, int size, Duration waited) {
+  if (store.add(arrival_key(0), 0) == 0) return "rank 0 did not start within " + age_text(waited);
   try {
     return store.get(kMissingKey, deadline_after(kReportTime));
   } catch (const Timeout&) {
-    return "rank 0 has not published the ranks' identities" + limit;
+    return missing_ranks(store, size, waited, "rank 0 has not published the ranks' identities");
   }
 }
 
@@ -278,8 +278,9 @@ std::vector<RankIdentity> exchange_identities(const Store& store, int rank, int 
     return rank == 0 ? collect(store, size, deadline) : receive_list(store, size, deadline);
   } catch (const Timeout&) {
     const Duration waited = Clock::now() - start;
-    if (rank != 0) throw Timeout(reported_missing(store, waited));
-    const std::string report = missing_ranks(store, size, waited);
+    if (rank != 0) throw Timeout(reported_missing(store, size, waited));
+    const std::string report =
+        missing_ranks(store, size, waited, "not all of " + std::to_string(size) + " ranks have met");
     store.set(kMissingKey, report);
     throw Timeout(report);
   }

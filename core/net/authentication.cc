@@ -325,10 +325,10 @@ struct Acceptor::State {
       std::optional<Socket> socket;
       try {
         socket = listeners[listener].accept_now();
-      } catch (const Internal&) {
-        // Out of descriptors: pending connections must not be what uses them up.
+      } catch (const Internal& error) {
+        // Most likely out of descriptors: pending connections must not be what uses them up.
         if (pending_connections.empty()) throw;
-        drop_oldest("this process has no more file descriptors");
+        drop_oldest(error.what());
         continue;
       }
       if (!socket) return;

@@ -63,7 +63,7 @@ void AllocationEnd::set_left(std::optional<Duration> left) {
 
 void AllocationEnd::complain(const std::string& cause) {
   if (std::exchange(is_answered_, true)) return;
-  callbacks_.complaint("cannot find out when the allocation ends (squeue: " + cause +
+  callbacks_.complaint("cannot find out when the allocation ends (" + cause +
                        "), so the job will not end early by itself; submit it with sbatch --signal=B:USR1@60");
 }
 

@@ -62,7 +62,7 @@ void PolledScript::start_script() {
     start.standard_input = nothing.get();
     start.standard_output = writer.get();
     start.standard_error = errors_ == Errors::passed_on ? STDERR_FILENO : writer.get();
-    getrlimit(RLIMIT_NOFILE, &start.open_files);
+    start.open_files = raise_open_files();
     pid_ = start_child(start, signals_);
     output_ = std::make_unique<OutputPipe>(loop_, std::move(reader), [this](std::string_view bytes) {
       if (text_.size() < kMaxBytes) text_ += bytes;

@@ -150,8 +150,11 @@ bool has_children() {
 }
 
 rlimit raise_open_files() {
-  rlimit original{};
-  getrlimit(RLIMIT_NOFILE, &original);
+  static const rlimit original = [] {
+    rlimit found{};
+    getrlimit(RLIMIT_NOFILE, &found);
+    return found;
+  }();
   rlimit raised = original;
   raised.rlim_cur = raised.rlim_max;
   setrlimit(RLIMIT_NOFILE, &raised);

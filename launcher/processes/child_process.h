@@ -70,7 +70,8 @@ std::vector<std::pair<pid_t, ExitStatus>> reap_children();
 // Whether this process has any children, zombies included.
 bool has_children();
 
-// Raises the soft limit to the hard one. Returns the previous limit for the ranks: some programs misbehave otherwise.
+// Raises the soft limit to the hard one. Returns the limit before the first call, for programs that are started: some
+// misbehave otherwise.
 rlimit raise_open_files();
 
 // An in-memory file with these bytes, at its beginning: a process's standard input that blocks no writer, as a pipe

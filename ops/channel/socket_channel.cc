@@ -96,6 +96,7 @@ class ChannelLoop {
       poll_once(deadline);
     } catch (...) {
       end(current_exception_status());
+      acceptor_.reset();  // a listener that cannot accept stays ready
     }
   }
 

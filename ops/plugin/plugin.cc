@@ -87,6 +87,11 @@ std::string installed_plugin_folder() {
 std::shared_ptr<PluginCommunicator> PluginCommunicator::open(std::shared_ptr<const PluginLibrary> library,
                                                              const Topology& topology, const AbortFlag& abort,
                                                              const Log& log, Deadline deadline) {
+  // On this thread, which lasts: MPI is to be finalized by the thread that has initialized it.
+  if (const hvd_plugin_launch* const launch = library->table().launch) {
+    std::int32_t rank = 0, size = 0;
+    library->check(launch->join(&rank, &size));
+  }
   std::shared_ptr<PluginCommunicator> communicator(new PluginCommunicator(std::move(library), topology, abort, log));
   WatchedThread thread("hvd " + std::string(communicator->library().name()), WaitPolicy{});
   try {
@@ -94,7 +99,7 @@ std::shared_ptr<PluginCommunicator> PluginCommunicator::open(std::shared_ptr<con
                "waiting for " + std::string(communicator->library().name()) + " to open its group of " +
                    std::to_string(topology.size) + " ranks");
   } catch (...) {
-    if (thread.lost()) abandon(std::move(communicator));
+    thread.lost() ? abandon(std::move(communicator)) : communicator->set_failed();
     throw;
   }
   return communicator;

@@ -1,5 +1,6 @@
 """hvd doctor: all is well here, and what is not well is named."""
 
+import importlib.util
 import json
 import os
 import re
@@ -36,7 +37,8 @@ def test_ranks_reach_each_other_in_every_way_within_a_job_too():
     for framework in ("PyTorch", "TensorFlow", "Keras", "JAX"):
         assert found["frameworks", framework]["status"] == "ok", found["frameworks", framework]
     assert "keras 3." in found["frameworks", "Keras"]["text"]
-    assert found["frameworks", "MXNet"]["text"] == "not installed"  # here: it has an environment of its own
+    # In the tests' environment it is not: it has one of its own.
+    assert ("not installed" in found["frameworks", "MXNet"]["text"]) == (importlib.util.find_spec("mxnet") is None)
     for name in ("library", "hvdrun", "benchmark"):
         assert os.path.exists(found["hvd", name]["text"])
     assert str(len(os.sched_getaffinity(0))) in found["machine", "CPUs"]["text"]

@@ -246,7 +246,10 @@ def test_a_job_that_is_told_ends_early_and_goes_on_later(tmp_path):
         assert process.returncode == 75 and "failed" not in errors, (output, errors)
         by_slurm = rf"{changed}\nhvdrun: the time of the allocation is .*"
         cause = f"received {notice.name}" if isinstance(notice, signal.Signals) else by_slurm
-        told = rf"hvdrun: {cause}: the job ends at its next commit\nhvdrun: the job has ended early, .*: exit code 75\n"
+        told = (
+            rf"hvdrun: {cause}: the job ends at its next commit\n"
+            r"hvdrun: the job has ended early, as requested; exit code 75: start it again to continue\n"
+        )
         assert re.fullmatch(told, errors), errors
         steps = steps_of(first + output)
         last = {process: steps[process][-1][0] for process in steps}

@@ -90,7 +90,8 @@ def test_an_agent_that_says_nothing_is_ended(monkeypatch, tmp_path):
     monkeypatch.setattr(places, "_START_S", 2)
     with pytest.raises(OSError, match=r"the agent of this place has not answered within 2 s: .*hvdrun agent"):
         Place(PlacesJob(place_of_rank).ticket, "127.0.0.1")
-    assert not runs((tmp_path / "pid").read_text().strip())
+    pid = tmp_path / "pid"
+    assert not pid.exists() or not runs(pid.read_text().strip())  # it may have been ended before it wrote
 
 
 KILLED = """

@@ -83,17 +83,13 @@ struct Parent {
                           .lost = [this](int host, const std::string&) { lost.insert(host); },
                           .started = [](pid_t) {},
                           .complaint = [](const std::string&) {}});
-    loop.watch(signals.fd(), EPOLLIN, [this] {
-      signals.take();
-      for (const auto& [pid, status] : reap_children()) subtree->child_ended(pid, status);
-    });
   }
-  ~Parent() { loop.forget(signals.fd()); }
 
   bool run_until(const std::function<bool()>& condition) {
     for (const Deadline deadline = deadline_after(60s); Clock::now() < deadline;) {
       if (condition()) return true;
       loop.run_once(std::min(deadline, deadline_after(10ms)));  // the agents' ends have no events of their own
+      for (const auto& [pid, status] : reap_children()) subtree->child_ended(pid, status);
     }
     return condition();
   }

@@ -154,10 +154,14 @@ TEST_CASE("host: nobody writes into the tensors in the arena of a rank that has 
       window.reduction().open();  // as if it had done its part, so that rank 0 waits for nothing
       while (window.reduction().take_slice()) window.reduction().finish_slice();
       has_withdrawn = true;
-      while (!has_ended) std::this_thread::yield();
+      const Deadline deadline = deadline_after(20s);
+      while (!has_ended && Clock::now() < deadline) std::this_thread::yield();
+      require(has_ended, "rank 0 has not ended");
       require(has_bytes(data, values), "a write into withdrawn memory");
     } else {
-      while (!has_withdrawn) std::this_thread::yield();
+      const Deadline deadline = deadline_after(20s);
+      while (!has_withdrawn && Clock::now() < deadline) std::this_thread::yield();
+      require(has_withdrawn, "rank 1 has not withdrawn its tensors");
       bool refused = false;
       try {
         resident_allreduce(*self.context, {&piece, 1}, {}, kElements);

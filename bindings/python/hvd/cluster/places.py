@@ -80,7 +80,9 @@ class Place:
             self._folder.remove()
             raise
         assert self._agent.stdout is not None
-        if not select.select([self._agent.stdout], [], [], _START_S)[0]:
+        output = select.poll()
+        output.register(self._agent.stdout, select.POLLIN)
+        if not output.poll(_START_S * 1000):
             self.close()
             raise OSError(
                 f"the agent of this place has not answered within {_START_S} s: see whether `hvdrun agent --listen 0` "

@@ -34,7 +34,7 @@ from hvd.spark import blocks, channel, engine, feeding, feeds, output, run_funct
 InputMode = Literal["spark", "files"]
 
 _END_S = 3600.0
-_EXIT_S = 10.0  # of a role's process, once its outcome is there
+_EXIT_S = 10.0  # of a role's process, once its outcome is there, and of TensorBoard
 _LATE_S = 30.0  # until the stage of a worker that was lost has ended
 
 
@@ -170,13 +170,17 @@ class Cluster:
             with self._changed:
                 self._has_ended = True
                 self._changed.notify_all()
-            self._end_tensorboard()
             self._lost_worker()
+            self._end_tensorboard()
 
     def _end_tensorboard(self) -> None:
         if self._tensorboard is not None:
             self._tensorboard.terminate()
-            self._tensorboard.wait()
+            try:
+                self._tensorboard.wait(_EXIT_S)
+            except subprocess.TimeoutExpired:
+                self._tensorboard.kill()
+                self._tensorboard.wait()
         atexit.unregister(self._end_tensorboard)
 
     def _run_roles(self) -> list[Any] | None:

@@ -90,7 +90,7 @@ def look_at_hvd() -> Iterator[Finding]:
 
 
 def look_at_frameworks() -> Iterator[Finding]:
-    """All at the same time, since each import takes seconds."""
+    """One on each CPU at a time, since each import takes seconds."""
     frameworks = (
         ("PyTorch", "hvd.torch", "torch"),
         ("TensorFlow", "hvd.tensorflow", "tensorflow", "tensorflow-cpu"),
@@ -98,7 +98,7 @@ def look_at_frameworks() -> Iterator[Finding]:
         ("JAX", "hvd.jax", "jax"),
         ("MXNet", "hvd.mxnet", "mxnet"),
     )
-    with ThreadPoolExecutor() as threads:
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         yield from threads.map(lambda framework: look_at_framework(*framework), frameworks)
 
 
