@@ -115,7 +115,8 @@ TEST_CASE("tensors that are reduced together are all captured, or none") {
   CHECK_FALSE(ready->captured());
   const std::vector<Piece> both{{.input = tensors, .output = tensors, .elements = 1, .ready = captured.get()},
                                 {.input = tensors + 1, .output = tensors + 1, .elements = 1, .ready = ready.get()}};
-  CHECK(has(failure([&] { lone.allreduce(both); }), "unsupported: some tensors of this operation are ready in a stream"));
+  CHECK(
+      has(failure([&] { lone.allreduce(both); }), "unsupported: some tensors of this operation are ready in a stream"));
   lone.allreduce({both.front()})->hold_up(stream.handle());
   const FakeGpu::Graph graph = stream.end_capture();
 }
