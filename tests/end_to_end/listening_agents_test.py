@@ -186,7 +186,7 @@ def test_hosts_are_added_to_an_elastic_job_and_preempted(agents, tmp_path):
     names("h1:1\n")
     discovery = ("--host-discovery-script", f"cat {hosts}", "--discovery-interval", 0.2)
     job = agents.hvdrun(
-        "-np", 1, "--min-np", 1, "--max-np", 2, *discovery, "-x", "PYTHONUNBUFFERED=", sys.executable, JOB, 150
+        "-np", 1, "--min-np", 1, "--max-np", 2, *discovery, "-x", "PYTHONUNBUFFERED=", sys.executable, JOB, 400
     )
     job.await_text(r"step 10 rank 0 of 1\n")
     agents.start("h2")

@@ -124,8 +124,7 @@ class _Epoch:
 
 
 class Cluster:
-    """On the driver: a function that runs in roles, made by `hvd.spark.cluster`. A context manager: leaving it calls
-    `shutdown()`. If an exception leaves it, the workers get a FeedError instead of further rows, and nobody waits."""
+    """On the driver: a function that runs in roles, made by `hvd.spark.cluster`."""
 
     def __init__(
         self,
@@ -274,16 +273,6 @@ class Cluster:
                 self._coordinator.close()
         self._raise_if_failed()
         return self._results
-
-    def __enter__(self) -> Cluster:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:
-            self.shutdown()
-            return
-        self._end_tensorboard()
-        self._coordinator.fail("the driver has left the cluster by an exception")
 
     def _await_end(self, timeout: float) -> None:
         ends_at = time.monotonic() + timeout
