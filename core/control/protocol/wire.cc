@@ -13,7 +13,7 @@ namespace {
 
 // First byte of each message.
 constexpr std::uint8_t kSubtreeMessage = 1;
-constexpr std::uint8_t kCoordinatorMessage = 2;
+constexpr std::uint8_t kResponseList = 2;
 
 // First byte of each entry.
 constexpr std::uint8_t kCachedEntry = 0;
@@ -546,7 +546,7 @@ std::size_t row_bytes(const Response& response) {
 Bytes encode(const ResponseList& message) {
   if (message.entries.size() > kMaxEntries) throw InvalidArgument("a message of too many responses");
   ByteWriter writer;
-  writer.put(kCoordinatorMessage);
+  writer.put(kResponseList);
   writer.put(message.number);
   writer.put(static_cast<std::uint32_t>(message.entries.size()));
   std::string_view before;
@@ -572,7 +572,7 @@ Bytes encode(const ResponseList& message) {
 
 ResponseList decode_response_list(std::span<const std::byte> bytes) {
   ByteReader reader(bytes);
-  expect_kind(reader, kCoordinatorMessage);
+  expect_kind(reader, kResponseList);
   ResponseList message;
   message.number = reader.get<std::uint64_t>();
   const std::uint32_t entries = reader.get_count(kMinEntryBytes);
