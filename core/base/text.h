@@ -32,12 +32,11 @@ inline std::vector<std::string> split_list(std::string_view list, char separator
   return parts;
 }
 
-// "2-5, 7 and 12 more": ascending ranks as at most 16 ranges.
-inline std::string ranges_text(const std::vector<int>& ranks) {
-  constexpr int kMaxRanges = 16;
+// "2-5, 7 and 12 more": ascending ranks as at most this many ranges.
+inline std::string ranges_text(const std::vector<int>& ranks, std::size_t max_ranges = 16) {
   std::string text;
   std::size_t begin = 0;
-  for (int listed = 0; begin < ranks.size() && listed < kMaxRanges; ++listed) {
+  for (std::size_t listed = 0; begin < ranks.size() && listed < max_ranges; ++listed) {
     std::size_t end = begin + 1;
     while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
     if (begin > 0) text += ", ";

@@ -4,6 +4,8 @@
 #include <csignal>
 #include <cstdio>
 
+#include "core/base/text.h"
+
 namespace hvd::launcher {
 namespace {
 
@@ -204,16 +206,7 @@ int JobEnd::exit_code() const {
 std::string list_ranks(const std::vector<int>& ranks, bool are_processes) {
   std::string text = are_processes ? "process" : "rank";
   if (ranks.size() > 1) text += are_processes ? "es" : "s";
-  text += " ";
-  for (std::size_t first = 0; first < ranks.size();) {
-    std::size_t last = first;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    if (first > 0) text += ", ";
-    text += std::to_string(ranks[first]);
-    if (last > first) text += (last == first + 1 ? ", " : "-") + std::to_string(ranks[last]);
-    first = last + 1;
-  }
-  return text;
+  return text + " " + ranges_text(ranks, ranks.size());
 }
 
 std::string rank_failure(int rank, const std::string& host, const RankEnd& end) {

@@ -226,11 +226,6 @@ class WindowWrites {
   void end();
   // After begin() and before writing into that rank's memory: false if the rank has withdrawn it.
   bool may_write(int rank) const;
-  // Both, for one rank; end() must follow in any case.
-  bool begin(int rank) {
-    begin();
-    return may_write(rank);
-  }
   // This rank has failed: its memory is no longer to be written. Some writes may still be in progress.
   void withdraw();
   bool is_writing(int rank) const { return memory_.by_rank[rank].writing.load(std::memory_order_seq_cst) != 0; }

@@ -115,14 +115,17 @@ TEST_CASE("host: nobody writes into the tensors of a rank that has failed") {
       withdraw_tensors(*self.context);
       require(has_written, "a rank that has withdrawn its tensors goes on while another one writes");
     } else {
-      require(window.writes().begin(1), "rank 1 has not withdrawn anything");
+      window.writes().begin();
+      require(window.writes().may_write(1), "rank 1 has not withdrawn anything");
       is_writing = true;
       while (!is_withdrawing) std::this_thread::yield();
       std::this_thread::sleep_for(20ms);
       has_written = true;
       window.writes().end();
-      while (window.writes().begin(1)) window.writes().end();
-      window.writes().end();
+      for (bool may_write = true; may_write; window.writes().end()) {
+        window.writes().begin();
+        may_write = window.writes().may_write(1);
+      }
       const std::uint64_t word = 1;
       std::uint64_t target = 0;
       const auto address = reinterpret_cast<std::uint64_t>(&target);
@@ -177,7 +180,7 @@ TEST_CASE("host: nobody writes into the tensors in the arena of a rank that has 
 
 TEST_CASE("host: a rank that is stopped while it writes is waited for, but not for ever", "[timed]") {
   on_host_ranks({.ranks_by_host = {2}}, [&](HostRank& self) {
-    if (self.rank == 0) self.context->window.writes().begin(1);
+    if (self.rank == 0) self.context->window.writes().begin();
     barrier_step(*self.context);
     if (self.rank == 0) return;
     const TimePoint before = Clock::now();
