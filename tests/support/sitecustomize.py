@@ -1,6 +1,7 @@
 """Run by every Python process of the tests at its start, since this folder is in PYTHONPATH (conftest.py). Prevents
-frameworks from importing what no test needs in them, which takes a third of the time of importing TensorFlow, and half
-of what PyTorch and its optimizers import. A test or an example can still import these packages itself."""
+frameworks from importing what no test needs in them, which takes two fifths of the time of importing TensorFlow, and
+more than half of what PyTorch and its optimizers import. A test or an example can still import these packages itself.
+"""
 
 import functools
 import gc
@@ -10,10 +11,12 @@ import os
 import sys
 
 IMPORTERS = {  # by package: the modules for which it looks as if it were not installed
+    "h5py": ("tensorflow.python.keras.",),
     "jax": ("tensorflow.lite.", "keras.src.callbacks."),
     "matplotlib": ("keras.src.",),
     "pandas": ("keras.src.", "tf_keras.src.", "sklearn."),
-    "scipy": ("tf_keras.src.",),
+    "requests": ("tensorflow.python.keras.",),
+    "scipy": ("tensorflow.python.keras.", "tf_keras.src."),
     "sklearn": ("keras.src.",),
 }
 
@@ -71,6 +74,38 @@ class WithoutDynamo:
         return spec
 
 
+class WithoutMetas:
+    """A finder. As it is imported, PyTorch registers what its compiler and distributed tensors have to know of each
+    operator, which takes two fifths of the time. Those that need it import torch._decomp, which registers it then."""
+
+    METAS = "torch._meta_registrations"
+    DECOMPOSITIONS = "torch._decomp"
+    left_out = False
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name == cls.METAS and importing_module() == "torch":
+            cls.left_out = True
+            return importlib.machinery.ModuleSpec(name, cls)
+        if name == cls.DECOMPOSITIONS and cls.left_out:
+            cls.left_out = False
+            return importlib.machinery.ModuleSpec(name, cls)
+        if name == "torch._dynamo":
+            importlib.import_module(cls.DECOMPOSITIONS)
+        return None
+
+    @staticmethod
+    def create_module(spec):
+        return None
+
+    @classmethod
+    def exec_module(cls, module):
+        """Leaves it empty, or has it replaced: the two import each other, and the metas have to come first."""
+        if module.__name__ == cls.DECOMPOSITIONS:
+            del sys.modules[cls.DECOMPOSITIONS], sys.modules[cls.METAS]
+            importlib.import_module(cls.METAS)
+
+
 def only_with_dynamo(decorator, is_of_optimizers):
     def decorate(function=None, *arguments, **options):
         if function is None:
@@ -97,4 +132,4 @@ def only_with_dynamo(decorator, is_of_optimizers):
 gc.set_threshold(50_000, 20, 100)
 sys.meta_path[:0] = [Absent, TritonFirst]
 if "TEST_COMPILES" not in os.environ:  # a job of many tests (python/conftest.py), some of which compile
-    sys.meta_path.insert(0, WithoutDynamo)
+    sys.meta_path[:0] = [WithoutDynamo, WithoutMetas]
