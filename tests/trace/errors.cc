@@ -80,6 +80,15 @@ Operation deviate(Random& random, const Set& set, Operation operation) {
   return operation;
 }
 
+// Leaves only the deviating rank in the error's text: which other rank it names, and which of the two first, depends on
+// the order in which their requests arrive.
+void leave_out_others(Outcome& outcome, int deviating) {
+  const std::string start = "the ranks disagree: ", named = "rank " + std::to_string(deviating);
+  const std::size_t end = outcome.text.find(start);
+  if (end == std::string::npos || outcome.text.find(named + " ", end) == std::string::npos) return;
+  outcome.text = outcome.text.substr(0, end) + start + named;
+}
+
 // One rank asks for something else under the same name; then all ask for the same.
 void disagree(Phase& phase, const std::string& name) {
   Random& random = phase.random;
@@ -91,7 +100,9 @@ void disagree(Phase& phase, const std::string& name) {
   own.expected = HVD_MISMATCH;
   Execution execution(own, phase.rank);
   take_turns(phase, order, [&] { execution.submit(); });
-  phase.trace.add(own, execution.finish());
+  Outcome outcome = execution.finish();
+  leave_out_others(outcome, phase.set.ranks[static_cast<std::size_t>(deviating)]);
+  phase.trace.add(own, outcome);
   operation.key = random.next();
   perform(phase, operation);
 }
