@@ -60,7 +60,7 @@ typedef struct hvd_plugin_host {
   /* Returns 1 if the job was aborted: functions that wait must then return HVD_ABORTED soon. */
   int (*is_stopped)(void* context);
   /* Performs the call with the best of the other backends. All ranks of the group must call it, only inside run(). */
-  hvd_status (*hand_on)(void* context, const hvd_plugin_call* call);
+  hvd_status (*delegate)(void* context, const hvd_plugin_call* call);
 } hvd_plugin_host;
 
 /* The ranks that perform collectives together: all of the job, or those of a process set. Numbered from 0. */

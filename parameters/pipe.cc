@@ -22,7 +22,7 @@ constexpr std::size_t kHeadBytes = 4096;
 constexpr std::size_t kSharedBytes = kHeadBytes + 2 * kPipeBytes;
 constexpr Duration kLookForSilence = std::chrono::milliseconds(200);
 constexpr Duration kLookAtSocket = std::chrono::milliseconds(50);
-constexpr std::size_t kMostBells = 4096;  // at once; a worker rings once for each time that the server sleeps
+constexpr std::size_t kMaxWakeups = 4096;  // at once; a worker sends one each time that the server sleeps
 
 // The positions of a ring, in bytes since the start; each written by one end.
 struct RingHead {
@@ -34,7 +34,7 @@ struct RingHead {
 struct SharedHead {
   RingHead requests;
   RingHead answers;
-  Signal worker_bell;                                     // the server has answered, or made room
+  Signal worker_wakeups;                                  // the server has answered, or made room
   alignas(128) std::atomic<std::uint32_t> server_sleeps;  // it wants a byte on the socket
 };
 static_assert(sizeof(SharedHead) <= kHeadBytes);
@@ -107,7 +107,7 @@ class SharedPipe final : public Pipe {
     if (!std::exchange(did_something_, false)) return;
     out().written.store(std::min(committed_, hold_), std::memory_order_release);
     if (is_server_) {
-      head_.worker_bell.increment_and_wake();
+      head_.worker_wakeups.increment_and_wake();
     } else {
       wake_server();
     }
@@ -131,10 +131,10 @@ class SharedPipe final : public Pipe {
   }
 
   void wait(Deadline deadline) override {
-    const std::uint32_t now = head_.worker_bell.value.load(std::memory_order_acquire);
+    const std::uint32_t now = head_.worker_wakeups.value.load(std::memory_order_acquire);
     if (now == std::exchange(seen_, now)) {
       const Deadline limit = std::min(deadline, deadline_after(kLookAtSocket));
-      seen_ = wait_.wait_change(head_.worker_bell, now, limit, nullptr);
+      seen_ = wait_.wait_change(head_.worker_wakeups, now, limit, nullptr);
       if (seen_ == now) look_at_socket();
     }
   }
@@ -145,18 +145,18 @@ class SharedPipe final : public Pipe {
   void wake_server() {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (head_.server_sleeps.load(std::memory_order_relaxed) == 0 || head_.server_sleeps.exchange(0) == 0) return;
-    const std::byte bell{1};
-    if (!socket_.send_some(std::span(&bell, 1))) is_closed_ = true;
+    const std::byte wakeup{1};
+    if (!socket_.send_some(std::span(&wakeup, 1))) is_closed_ = true;
   }
 
   // Takes the bytes that have woken this end, but does not run after a peer that sends without end.
   void look_at_socket() {
-    std::array<std::byte, 64> bells;
+    std::array<std::byte, 64> wakeups;
     for (std::size_t all = 0; !is_flooded_;) {
-      const auto count = socket_.receive_some(bells);
+      const auto count = socket_.receive_some(wakeups);
       if (!count) is_closed_ = true;
       if (!count || *count == 0) return;
-      is_flooded_ = (all += *count) > kMostBells;
+      is_flooded_ = (all += *count) > kMaxWakeups;
     }
   }
 
@@ -174,7 +174,7 @@ class SharedPipe final : public Pipe {
   std::uint64_t consumed_ = 0, committed_ = 0;
   std::uint64_t hold_ = kHoldNothing;
   std::uint64_t read_ = 0;  // how far the other end had read at the last look
-  std::uint32_t seen_ = 0;  // value of the bell at the last look
+  std::uint32_t seen_ = 0;  // value of worker_wakeups at the last look
   bool did_something_ = false;
   bool is_closed_ = false;
   bool is_flooded_ = false;

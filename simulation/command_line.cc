@@ -10,9 +10,9 @@ namespace hvd::simulation {
 
 namespace {
 
-constexpr int kMostRanks = 1'000'000;
-constexpr int kMostTensors = 100'000;
-constexpr double kMostMicroseconds = 1e9;
+constexpr int kMaxRanks = 1'000'000;
+constexpr int kMaxTensors = 100'000;
+constexpr double kMaxMicroseconds = 1e9;
 
 const char* const kUsage = "Usage: hvd simulate [--ranks N] [--tensors N] [options]";
 
@@ -47,15 +47,15 @@ struct Group {
 
 void add_options(CLI::App& app, Numbers& numbers, Settings& settings) {
   const Group job{app, "The job"};
-  job.add("--ranks", settings.job.ranks, "Default: 1024", "N", CLI::Range(1, kMostRanks));
-  job.add("--ranks-per-host", settings.job.ranks_per_host, "Default: 8", "N", CLI::Range(1, kMostRanks));
+  job.add("--ranks", settings.job.ranks, "Default: 1024", "N", CLI::Range(1, kMaxRanks));
+  job.add("--ranks-per-host", settings.job.ranks_per_host, "Default: 8", "N", CLI::Range(1, kMaxRanks));
   job.add("--tensors", numbers.tensors, "That every rank submits in each round. Default: 1000", "N",
-          CLI::Range(1, kMostTensors));
+          CLI::Range(1, kMaxTensors));
   job.add("--kill", settings.lost, "This rank dies in the middle of a further round", "RANK");
   job.add("--seed", settings.job.seed, "Of jitter and drops. Default: 1", "N");
 
   const Group network{app, "The network between hosts"};
-  const CLI::Range time(0.0, kMostMicroseconds);
+  const CLI::Range time(0.0, kMaxMicroseconds);
   network.add("--latency-us", numbers.latency_us, "Of a message. Default: 12", "US", time);
   network.add("--overhead-us", numbers.overhead_us, "Of sender and receiver, for a message. Default: 2", "US", time);
   network.add("--bandwidth-gbit", settings.job.network.between_hosts.gbit, "Of a host, in each direction. Default: 25",

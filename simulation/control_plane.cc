@@ -65,10 +65,10 @@ struct ControlPlane::Port {
 
   void send(int to, Bytes message) {
     const std::size_t bytes = message.size();
-    post(to, {.from = rank, .statement = std::make_shared<const Bytes>(std::move(message))}, bytes);
+    post(to, {.from = rank, .requests = std::make_shared<const Bytes>(std::move(message))}, bytes);
   }
-  void send(int to, const std::shared_ptr<const Answer>& answer) {
-    post(to, {.from = rank, .answer = answer}, answer->bytes.size());
+  void send(int to, const std::shared_ptr<const EncodedResponse>& response) {
+    post(to, {.from = rank, .response = response}, response->bytes.size());
   }
   void post(int to, Envelope envelope, std::size_t bytes) {
     time += plane.network_.link(rank, to).overhead;
@@ -79,7 +79,7 @@ struct ControlPlane::Port {
 
   void charge(Work work, const std::function<Amount()>& body) { time += plane.processor_.perform(work, body); }
   void perform(NodeWork work, auto body) {
-    static constexpr Work kWorkOf[] = {Work::hear, Work::gather, Work::coordinate, Work::pass_up};
+    static constexpr Work kWorkOf[] = {Work::receive, Work::aggregate, Work::coordinate, Work::combine};
     charge(kWorkOf[static_cast<std::size_t>(work)], [&] {
       const ControlNode& node = plane.at(rank).node;
       const bool held_before = node.holds_messages();
@@ -110,7 +110,7 @@ ControlPlane::ControlPlane(const Job& job, Processor& processor)
   }
 }
 
-int ControlPlane::most_neighbours() {
+int ControlPlane::max_neighbours() {
   std::ptrdiff_t most = 0;
   for (int rank = 0; rank < topology_.size; ++rank) {
     std::ptrdiff_t count = 0;
@@ -138,10 +138,10 @@ void ControlPlane::begin_round() {
   began_ = queue_.now();
   unfinished_ = topology_.size;
   schedule_.reset();
-  const SubtreeMessage said = message_of(0);
-  shared_ = encode(said);
-  announced_ = amount_of(said);
-  round_ = {.requests = announced_.requests, .hits = announced_.hits, .said_bytes = shared_.size()};
+  const SubtreeMessage requests = message_of(0);
+  shared_ = encode(requests);
+  announced_ = amount_of(requests);
+  round_ = {.requests = announced_.requests, .hits = announced_.hits, .request_bytes = shared_.size()};
   for (int rank = 0; rank < topology_.size; ++rank) {
     at(rank).open = job_.operations.size();
     queue_.at(began_, [this, rank] { announce(rank); });
@@ -152,9 +152,9 @@ Round ControlPlane::finish_round() {
   round_.locks = schedule_.has_value();
   round_.root = network_.traffic().front();
   for (const Traffic& sent : network_.traffic()) {
-    round_.most.messages = std::max(round_.most.messages, sent.messages);
-    round_.most.bytes = std::max(round_.most.bytes, sent.bytes);
-    round_.most.local_messages = std::max(round_.most.local_messages, sent.local_messages);
+    round_.max.messages = std::max(round_.max.messages, sent.messages);
+    round_.max.bytes = std::max(round_.max.bytes, sent.bytes);
+    round_.max.local_messages = std::max(round_.max.local_messages, sent.local_messages);
     round_.messages += sent.messages;
   }
   return round_;
@@ -173,10 +173,10 @@ void ControlPlane::announce(int rank) {
   if (network_.lost(rank)) return;
   Envelope envelope{.from = rank};
   Port port{.plane = *this, .rank = rank};
-  port.charge(Work::announce, [&] {
+  port.charge(Work::request, [&] {
     if (job_.alike) return announced_;
     const SubtreeMessage own = message_of(rank);
-    envelope.statement = std::make_shared<const Bytes>(encode(own));
+    envelope.requests = std::make_shared<const Bytes>(encode(own));
     return amount_of(own);
   });
   at(rank).free_at = queue_.now() + port.time;
@@ -184,7 +184,7 @@ void ControlPlane::announce(int rank) {
   if (!tree.is_leaf() || tree.is_root()) {
     queue_.at(at(rank).free_at, [this, rank, envelope] { arrive(rank, envelope); });
   } else {
-    port.post(tree.parent, envelope, envelope.statement ? envelope.statement->size() : shared_.size());
+    port.post(tree.parent, envelope, envelope.requests ? envelope.requests->size() : shared_.size());
   }
 }
 
@@ -206,28 +206,28 @@ void ControlPlane::wake(int rank) {
 void ControlPlane::work(int rank) {
   Rank& own = at(rank);
   own.busy = false;
-  if (network_.lost(rank) || own.heard_of_loss) return;
+  if (network_.lost(rank) || own.knows_of_loss) return;
   if (own.taken < own.inbox.size()) {
     const Envelope envelope = std::move(own.inbox[own.taken++]);
-    own.free_at = queue_.now() + take_in(rank, envelope);
+    own.free_at = queue_.now() + receive(rank, envelope);
     return wake(rank);
   }
   own.inbox.clear();
   own.taken = 0;
-  own.free_at = queue_.now() + speak(rank);
+  own.free_at = queue_.now() + send_up(rank);
 }
 
-Duration ControlPlane::take_in(int rank, const Envelope& envelope) {
+Duration ControlPlane::receive(int rank, const Envelope& envelope) {
   Port port{.plane = *this, .rank = rank};
   if (envelope.from != rank) port.time = network_.link(envelope.from, rank).overhead;
-  if (envelope.answer) return spread(port, envelope.answer);
-  Bytes bytes = envelope.statement ? *envelope.statement : copy_from(envelope.from, shared_);
+  if (envelope.response) return spread(port, envelope.response);
+  Bytes bytes = envelope.requests ? *envelope.requests : copy_from(envelope.from, shared_);
   port.received_bytes = bytes.size();
   at(rank).node.receive(port, envelope.from, std::move(bytes), queue_.now());
   return port.time;
 }
 
-Duration ControlPlane::speak(int rank) {
+Duration ControlPlane::send_up(int rank) {
   Port port{.plane = *this, .rank = rank};
   Rank& own = at(rank);
   own.node.send_up(port, queue_.now());
@@ -239,26 +239,26 @@ Duration ControlPlane::speak(int rank) {
 }
 
 Duration ControlPlane::respond() {
-  auto answer = std::make_shared<Answer>();
+  auto response = std::make_shared<EncodedResponse>();
   Port port{.plane = *this, .rank = 0};
-  port.charge(Work::answer, [&]() -> Amount {
+  port.charge(Work::respond, [&]() -> Amount {
     auto message = at(0).node.coordinator()->respond(queue_.now());
     if (!message) return {};
-    answer->bytes = encode(*message);
-    round_.answer_bytes = answer->bytes.size();
-    answer->message = std::move(*message);
-    return amount_of(answer->message);
+    response->bytes = encode(*message);
+    round_.response_bytes = response->bytes.size();
+    response->message = std::move(*message);
+    return amount_of(response->message);
   });
-  return answer->bytes.empty() ? port.time : spread(port, answer);
+  return response->bytes.empty() ? port.time : spread(port, response);
 }
 
-Duration ControlPlane::spread(Port& port, const std::shared_ptr<const Answer>& answer) {
+Duration ControlPlane::spread(Port& port, const std::shared_ptr<const EncodedResponse>& response) {
   Rank& own = at(port.rank);
-  own.node.forward(port, answer, queue_.now());
+  own.node.forward(port, response, queue_.now());
   std::size_t performed = 0;
   port.charge(Work::apply, [&] {
-    performed = apply(port.rank, *answer);
-    return amount_of(answer->message);
+    performed = apply(port.rank, *response);
+    return amount_of(response->message);
   });
   own.open -= performed;
   if (performed > 0 && own.open == 0) {
@@ -268,11 +268,11 @@ Duration ControlPlane::spread(Port& port, const std::shared_ptr<const Answer>& a
   return port.time;
 }
 
-// Returns the number of operations that the answer performs.
-std::size_t ControlPlane::apply(int rank, const Answer& answer) {
+// Returns the number of operations that the response performs.
+std::size_t ControlPlane::apply(int rank, const EncodedResponse& response) {
   ResponseList own;
-  if (!job_.alike) own = decode_response_list(answer.bytes);
-  const ResponseList& message = job_.alike ? answer.message : own;
+  if (!job_.alike) own = decode_response_list(response.bytes);
+  const ResponseList& message = job_.alike ? response.message : own;
   at(rank).node.accept(message);
   if (job_.alike && message.number <= remembered_) return performed_;
   remembered_ = message.number;
@@ -350,26 +350,26 @@ Loss ControlPlane::lose(int rank, Duration after) {
     network_.lose(rank);
     // The lost rank's connections close.
     for_neighbours(rank, [&](int other) {
-      queue_.at(queue_.now() + network_.link(rank, other).latency, [this, other, rank] { hear_of_loss(other, rank); });
+      queue_.at(queue_.now() + network_.link(rank, other).latency, [this, other, rank] { learn_of_loss(other, rank); });
     });
   });
-  while (loss_.heard < topology_.size - 1 && queue_.step()) {
-    if (loss_.heard == 1 && loss_.first == Duration::zero()) loss_.first = queue_.now() - when;
+  while (loss_.informed < topology_.size - 1 && queue_.step()) {
+    if (loss_.informed == 1 && loss_.first == Duration::zero()) loss_.first = queue_.now() - when;
   }
   loss_.last = queue_.now() - when;
   return loss_;
 }
 
 // As in ControlLinks, whose thread is not delayed by the rank's other work.
-void ControlPlane::hear_of_loss(int rank, int from) {
-  if (network_.lost(rank) || at(rank).heard_of_loss) return;
-  at(rank).heard_of_loss = true;
-  ++loss_.heard;
+void ControlPlane::learn_of_loss(int rank, int from) {
+  if (network_.lost(rank) || at(rank).knows_of_loss) return;
+  at(rank).knows_of_loss = true;
+  ++loss_.informed;
   TimePoint ready = queue_.now() + network_.link(from, rank).overhead;
   for_neighbours(rank, [&](int other) {
     if (other == from) return;
     ready += network_.link(rank, other).overhead;
-    network_.send(rank, other, kLossBytes, ready, [this, other, rank] { hear_of_loss(other, rank); });
+    network_.send(rank, other, kLossBytes, ready, [this, other, rank] { learn_of_loss(other, rank); });
   });
 }
 

@@ -43,18 +43,18 @@ struct Round {
   std::size_t requests = 0;  // announced by each rank as whole requests
   std::size_t hits = 0;      // and by cache slot
   std::size_t buckets = 0;
-  std::size_t said_bytes = 0;    // of a rank's announcement
-  std::size_t answer_bytes = 0;  // and of the last answer
-  bool locks = false;            // the round ends with a schedule
-  Traffic root{};                // of rank 0
-  Traffic most{};                // maximum over the ranks, of each number separately
-  std::int64_t messages = 0;     // of all ranks, between hosts
+  std::size_t request_bytes = 0;   // of the requests that a rank sends
+  std::size_t response_bytes = 0;  // of the last response list
+  bool locks = false;              // the round ends with a schedule
+  Traffic root{};                  // of rank 0
+  Traffic max{};                   // maximum over the ranks, of each number separately
+  std::int64_t messages = 0;       // of all ranks, between hosts
 };
 
 // How fast the ranks learn of a lost rank.
 struct Loss {
   int rank = 0;
-  int heard = 0;     // number of ranks that learned of it; all others should
+  int informed = 0;  // number of ranks that learned of it; all others should
   Duration first{};  // after the loss
   Duration last{};
 };
@@ -65,7 +65,7 @@ class ControlPlane {
 
   int hosts() const { return static_cast<int>(topology_.hosts.size()); }
   // The maximum number of neighbours on other hosts that a rank has.
-  int most_neighbours();
+  int max_neighbours();
 
   // Simulates one round of negotiation. Throws Internal if it does not complete.
   Round negotiate();
@@ -77,15 +77,15 @@ class ControlPlane {
   Loss lose(int rank, Duration after);
 
  private:
-  struct Answer {
+  struct EncodedResponse {
     Bytes bytes;
     ResponseList message;
   };
   // A message that arrives at a rank, or the rank's own one.
   struct Envelope {
     int from = 0;
-    std::shared_ptr<const Bytes> statement{};  // null without an answer: the message that all ranks send in this round
-    std::shared_ptr<const Answer> answer{};
+    std::shared_ptr<const Bytes> requests{};  // null without a response: the message that all ranks send in this round
+    std::shared_ptr<const EncodedResponse> response{};
   };
   struct Rank {
     ControlNode node;
@@ -95,7 +95,7 @@ class ControlPlane {
     TimePoint free_at{};
     Deadline timer = Deadline::max();  // for messages that are held back
     std::size_t open = 0;              // number of operations
-    bool heard_of_loss = false;
+    bool knows_of_loss = false;
   };
   struct Port;
 
@@ -111,16 +111,16 @@ class ControlPlane {
   void arrive(int rank, Envelope envelope);
   void wake(int rank);
   void work(int rank);
-  Duration take_in(int rank, const Envelope& envelope);
-  Duration speak(int rank);
+  Duration receive(int rank, const Envelope& envelope);
+  Duration send_up(int rank);
   Duration respond();
-  Duration spread(Port& port, const std::shared_ptr<const Answer>& answer);
-  std::size_t apply(int rank, const Answer& answer);
+  Duration spread(Port& port, const std::shared_ptr<const EncodedResponse>& response);
+  std::size_t apply(int rank, const EncodedResponse& response);
   std::size_t remember(ResponseCache& cache, ResponseList message);
 
   std::vector<std::vector<std::uint32_t>> stages_of(const Schedule& schedule);
 
-  void hear_of_loss(int rank, int from);
+  void learn_of_loss(int rank, int from);
   void for_neighbours(int rank, const std::function<void(int)>& body);
 
   const Job job_;
@@ -140,7 +140,7 @@ class ControlPlane {
   Round round_;
   int unfinished_ = 0;  // number of ranks
   Amount announced_;
-  std::size_t performed_ = 0;  // number of operations in the last processed answer
+  std::size_t performed_ = 0;  // number of operations in the last processed response
   std::optional<Schedule> schedule_;
   Loss loss_;
 };

@@ -56,7 +56,7 @@ namespace {
 
 struct Run {
   int hosts = 0;
-  int most_neighbours = 0;
+  int max_neighbours = 0;
   std::vector<Round> rounds;
   std::optional<Loss> loss;
 };
@@ -64,7 +64,7 @@ struct Run {
 Run run(const Job& job, const Costs& costs, std::optional<int> lost) {
   ModelProcessor processor(costs);
   ControlPlane plane(job, processor);
-  Run run{.hosts = plane.hosts(), .most_neighbours = plane.most_neighbours(), .rounds = {}, .loss = {}};
+  Run run{.hosts = plane.hosts(), .max_neighbours = plane.max_neighbours(), .rounds = {}, .loss = {}};
   run.rounds.push_back(plane.negotiate());
   run.rounds.push_back(plane.negotiate());
   if (run.rounds.back().locks) run.rounds.push_back(plane.follow_schedule());
@@ -85,12 +85,12 @@ Experiment simulate(const Job& job, std::optional<int> lost) {
   const Run network = network_alone.get();
   Experiment experiment{.ranks = job.ranks,
                         .hosts = whole.hosts,
-                        .most_neighbours = whole.most_neighbours,
+                        .max_neighbours = whole.max_neighbours,
                         .phases = {},
                         .horovod = horovod_round({.ranks = job.ranks,
                                                   .tensors = job.operations.size(),
-                                                  .request_bytes = whole.rounds[0].said_bytes,
-                                                  .answer_bytes = whole.rounds[0].answer_bytes},
+                                                  .request_bytes = whole.rounds[0].request_bytes,
+                                                  .response_bytes = whole.rounds[0].response_bytes},
                                                  job.network),
                         .loss = whole.loss};
   for (std::size_t i = 0; i < whole.rounds.size(); ++i) {
@@ -114,7 +114,7 @@ std::vector<int> curve_sizes(int ranks) {
 namespace {
 
 constexpr int kFittedRanks = 64;
-constexpr int kMostMeasuredRanks = 1024;
+constexpr int kMaxMeasuredRanks = 1024;
 constexpr int kRepetitions = 5;
 
 Job job_of(const Job& pattern, int ranks, std::size_t operations, bool rotated) {
@@ -195,7 +195,7 @@ void compare(const Job& pattern, int ranks, Calibration& calibration) {
 
 Calibration calibrate(const Job& job) {
   Calibration calibration{.fitted_ranks = kFittedRanks, .costs = fit(job), .comparisons = {}};
-  for (int ranks = kFittedRanks; ranks <= kMostMeasuredRanks; ranks *= 2) compare(job, ranks, calibration);
+  for (int ranks = kFittedRanks; ranks <= kMaxMeasuredRanks; ranks *= 2) compare(job, ranks, calibration);
   return calibration;
 }
 

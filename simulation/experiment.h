@@ -25,7 +25,7 @@ struct Phase {
 struct Experiment {
   int ranks = 0;
   int hosts = 0;
-  int most_neighbours = 0;
+  int max_neighbours = 0;
   std::vector<Phase> phases;
   HorovodRound horovod;
   std::optional<Loss> loss;

@@ -22,8 +22,8 @@ namespace hvd::simulation {
 struct HorovodJob {
   int ranks = 1;
   std::size_t tensors = 0;
-  std::size_t request_bytes = 0;  // of all tensors: sent by a rank
-  std::size_t answer_bytes = 0;   // of all tensors: sent by rank 0
+  std::size_t request_bytes = 0;   // of all tensors: sent by a rank
+  std::size_t response_bytes = 0;  // of all tensors: sent by rank 0
 };
 
 // How long a rank waits for the end of a sleep, on average.
@@ -56,8 +56,8 @@ inline HorovodRound horovod_round(const HorovodJob& job, const NetworkParameters
   HorovodRound round;
   round.star_of_bits = 2 * one_with_all(others, bits, link);
   round.tree_of_bits = std::bit_width(static_cast<unsigned>(others)) * exchange(bits, link);
-  round.requests =
-      round.tree_of_bits + one_with_all(others, job.request_bytes, link) + one_with_all(others, job.answer_bytes, link);
+  round.requests = round.tree_of_bits + one_with_all(others, job.request_bytes, link) +
+                   one_with_all(others, job.response_bytes, link);
   return round;
 }
 

@@ -18,17 +18,17 @@
 namespace hvd::simulation {
 
 enum class Work : std::uint8_t {
-  announce,    // a rank looks up its requests and encodes them
-  hear,        // a node compares a message from a child with others, or parses it
-  gather,      // messages that differ, or parts of them, go to the RequestAggregator
-  pass_up,     // which encodes them when they are due
+  request,     // a rank looks up its requests and encodes them
+  receive,     // a node compares a message from a child with others, or decodes it
+  aggregate,   // messages that differ, or parts of them, go to the RequestAggregator
+  combine,     // which encodes them when they are due
   coordinate,  // the coordinator processes requests
-  answer,      // and creates and encodes its answer
-  apply,       // a rank parses an answer and applies it to its cache and buckets
+  respond,     // and creates and encodes its responses
+  apply,       // a rank decodes the responses and applies them to its cache and buckets
   follow,      // a rank performs a step of a locked schedule
 };
-inline constexpr const char* kWorkNames[] = {"announce",   "hear",   "gather", "pass up",
-                                             "coordinate", "answer", "apply",  "follow"};
+inline constexpr const char* kWorkNames[] = {"request",    "receive", "aggregate", "combine",
+                                             "coordinate", "respond", "apply",     "follow"};
 inline constexpr std::size_t kWorks = std::size(kWorkNames);
 
 // The amount of work.

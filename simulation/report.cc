@@ -27,12 +27,12 @@ nlohmann::json to_json(const Phase& phase) {
           {"requests", round.requests},
           {"hits", round.hits},
           {"buckets", round.buckets},
-          {"said_bytes", round.said_bytes},
-          {"answer_bytes", round.answer_bytes},
-          {"most_messages", round.most.messages},
+          {"request_bytes", round.request_bytes},
+          {"response_bytes", round.response_bytes},
+          {"max_messages", round.max.messages},
           {"rank_0_messages", round.root.messages},
-          {"most_bytes", round.most.bytes},
-          {"most_local_messages", round.most.local_messages},
+          {"max_bytes", round.max.bytes},
+          {"max_local_messages", round.max.local_messages},
           {"messages", round.messages}};
 }
 
@@ -41,7 +41,7 @@ nlohmann::json to_json(const Experiment& experiment) {
   for (const Phase& phase : experiment.phases) phases.push_back(to_json(phase));
   nlohmann::json all = {{"ranks", experiment.ranks},
                         {"hosts", experiment.hosts},
-                        {"most_neighbours", experiment.most_neighbours},
+                        {"max_neighbours", experiment.max_neighbours},
                         {"phases", phases},
                         {"horovod",
                          {{"pause_us", us(kHorovodPause)},
@@ -50,7 +50,7 @@ nlohmann::json to_json(const Experiment& experiment) {
                           {"tree_of_bits_us", us(experiment.horovod.tree_of_bits)}}}};
   if (const auto& loss = experiment.loss) {
     all["loss"] = {
-        {"rank", loss->rank}, {"heard", loss->heard}, {"first_us", us(loss->first)}, {"last_us", us(loss->last)}};
+        {"rank", loss->rank}, {"informed", loss->informed}, {"first_us", us(loss->first)}, {"last_us", us(loss->last)}};
   }
   return all;
 }
@@ -93,16 +93,16 @@ std::string table(const Experiment& experiment) {
   for (const Phase& phase : experiment.phases) {
     const Round& round = phase.round;
     text += print("%-8s %12.1f %12.1f %10lld %8lld %10lld %14lld %14lld\n", phase.name.c_str(), us(round.time),
-                  us(phase.network_time), whole(round.most.messages), whole(round.root.messages), whole(round.messages),
-                  whole(round.most.bytes), whole(round.most.local_messages));
+                  us(phase.network_time), whole(round.max.messages), whole(round.root.messages), whole(round.messages),
+                  whole(round.max.bytes), whole(round.max.local_messages));
   }
   const HorovodRound& horovod = experiment.horovod;
   text += print("Horovod, by formulas: new %.1f us; cached %.1f us as a star, %.1f us by recursive doubling;\n",
                 us(horovod.requests), us(horovod.star_of_bits), us(horovod.tree_of_bits));
   text += print("each after a pause of %.0f us on average\n", us(kHorovodPause));
   if (const auto& loss = experiment.loss) {
-    text += print("rank %d dies: %d ranks hear of it, the first after %.1f us, the last after %.1f us\n", loss->rank,
-                  loss->heard, us(loss->first), us(loss->last));
+    text += print("rank %d dies: %d ranks learn of it, the first after %.1f us, the last after %.1f us\n", loss->rank,
+                  loss->informed, us(loss->first), us(loss->last));
   }
   return text;
 }
@@ -118,7 +118,7 @@ std::string curve_table(const std::vector<Experiment>& experiments) {
       text += print(" %10.1f (%9.1f)", us(phase.round.time), us(phase.network_time));
     }
     text += experiment.phases.size() > 2 ? print(" %10.1f", us(experiment.phases[2].round.time)) : print(" %10s", "-");
-    text += print(" %9lld %14.1f %14.1f %14.1f\n", whole(experiment.phases[0].round.most.messages),
+    text += print(" %9lld %14.1f %14.1f %14.1f\n", whole(experiment.phases[0].round.max.messages),
                   us(experiment.horovod.requests), us(experiment.horovod.star_of_bits),
                   us(experiment.horovod.tree_of_bits));
   }

@@ -154,7 +154,7 @@ void NegotiatedRunner::apply_response(const Response& response) {
     }
     case Response::Kind::all_joined:
       if (response.rank >= dependencies.topology.size) {
-        throw Internal("the coordinator's answer names rank " + std::to_string(response.rank) + " of " +
+        throw Internal("the coordinator's response names rank " + std::to_string(response.rank) + " of " +
                        std::to_string(dependencies.topology.size) + " as the last to join");
       }
       dependencies.names.join_ended(true);

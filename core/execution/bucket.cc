@@ -140,7 +140,7 @@ namespace {
 void check_fits(const Operation& own, const Response& response, std::size_t tensor, int position) {
   const OperationSpec& agreed = response.spec;
   const auto refuse = [&] {
-    throw Internal("the coordinator's answer for '" + agreed.name + "' does not fit this rank's request");
+    throw Internal("the coordinator's response for '" + agreed.name + "' does not fit this rank's request");
   };
   if (own.spec.tensors.size() != agreed.tensors.size()) refuse();
   const TensorSpec& mine = own.spec.tensors[tensor];
@@ -174,7 +174,7 @@ void check_absent(const Response& response, std::size_t tensor, const ProcessSet
     default: break;
   }
   if (fits) return;
-  throw Internal("the coordinator's answer for '" + response.spec.name + "' needs this rank, which has joined");
+  throw Internal("the coordinator's response for '" + response.spec.name + "' needs this rank, which has joined");
 }
 
 // allgather and alltoall have rows by rank, whose dimensions must match the set's size. A broadcast's root is in the
@@ -187,13 +187,13 @@ void check_ranks(const Response& response, const ProcessSet& set) {
   if (collective == Collective::alltoall) expected = size;
   bool right = response.rows.size() == expected;
   for (const auto& rows : response.rows) right = right && rows.size() == size;
-  if (!right) throw Internal("the coordinator's answer for '" + response.spec.name + "' has a wrong number of rows");
+  if (!right) throw Internal("the coordinator's response for '" + response.spec.name + "' has a wrong number of rows");
   if (collective == Collective::broadcast && !set.rank_of(response.spec.root)) {
-    throw Internal("the coordinator's answer for '" + response.spec.name + "' has root rank " +
+    throw Internal("the coordinator's response for '" + response.spec.name + "' has root rank " +
                    std::to_string(response.spec.root) + " of " + std::to_string(set.size()) + " ranks");
   }
   if (response.contributing > set.size() || response.contributing < 1) {
-    throw Internal("the coordinator's answer for '" + response.spec.name + "' is for " +
+    throw Internal("the coordinator's response for '" + response.spec.name + "' is for " +
                    std::to_string(response.contributing) + " of " + std::to_string(set.size()) + " ranks");
   }
 }

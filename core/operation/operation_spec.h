@@ -58,7 +58,8 @@ inline std::int64_t bytes_of(const OperationSpec& spec) {
 // Longest name of an operation. Longer ones must be refused at submission: no rank would decode them.
 inline constexpr std::size_t kMaxNameBytes = 4096;
 
-// Most ranks of an alltoall. The coordinator's answer has a number of rows for each pair of ranks, and is one message.
+// Most ranks of an alltoall. The coordinator's response has a number of rows for each pair of ranks, and is one
+// message.
 inline constexpr int kMaxAlltoallRanks = 2800;
 
 // The name of a join: a set has one at a time, and ranks that join early have counted fewer operations. No other name

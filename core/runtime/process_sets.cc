@@ -139,7 +139,7 @@ std::vector<std::vector<std::int64_t>> ProcessSets::ask_all(const std::vector<st
   for (auto rest = std::span(std::as_const(values)); !rest.empty();) {
     const auto length = static_cast<std::size_t>(rest.front());
     rest = rest.subspan(1);
-    if (length > rest.size()) throw Internal("a rank's answer about process sets is malformed");
+    if (length > rest.size()) throw Internal("a rank's message about process sets is malformed");
     answers.emplace_back(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(length));
     rest = rest.subspan(length);
   }

@@ -48,7 +48,7 @@ static hvd_status run(void* opened, const hvd_plugin_call* call) {
   snprintf(line, sizeof line, "rank %d of %d: %s of %zu tensors, call %llu", own->rank, own->size,
            collectives[call->collective], call->count, (unsigned long long)call->sequence);
   own->host->log(own->host->context, 2, line);
-  return own->host->hand_on(own->host->context, call);
+  return own->host->delegate(own->host->context, call);
 }
 
 static void close_group(void* opened, int failed) {

@@ -29,7 +29,7 @@ class HostListener {
   // Empty `bytes`: the end of the stream, once per stream of each started rank; it may follow the rank's end.
   virtual void rank_wrote(int rank, Stream stream, std::string_view bytes) = 0;
   // The rank has taken the last piece of write_input().
-  virtual void input_taken(int rank) = 0;
+  virtual void input_consumed(int rank) = 0;
   // `said`: the cause for which the job had ended for the rank by then, if it has reported one.
   virtual void rank_ended(int rank, ExitStatus status, const JobEnding& said) = 0;
   // No process of the job is left on this host; in an elastic job others may follow.
@@ -39,7 +39,7 @@ class HostListener {
   // The host is about to be taken away. Only in an elastic job.
   virtual void host_preempted(int) {}
   // A line for the user.
-  virtual void complaint(const std::string& line) = 0;
+  virtual void warning(const std::string& line) = 0;
   // The answer to query_status(), for all ranks of this host that have a flight recorder, including dead ones.
   virtual void statuses(int host, std::uint64_t query_id, std::vector<RankStatus> statuses) = 0;
   // Only if the plan is verbose: all ranks of this host have completed init together with all ranks of the job.
@@ -58,7 +58,7 @@ class Host {
   virtual void signal_ranks(int signal) = 0;
   // Signals all descendants of the ranks, too; a second SIGKILL also reaches processes that the first one has orphaned.
   virtual void signal_all(int signal) = 0;
-  // Sends input to a rank that has not inherited hvdrun's; empty: the end. Call it again only after input_taken().
+  // Sends input to a rank that has not inherited hvdrun's; empty: the end. Call it again only after input_consumed().
   virtual void write_input(int rank, std::string_view bytes) = 0;
   // While the stream is held, it is not read, and ranks may block in their writes.
   virtual void hold(Stream stream, bool on) = 0;

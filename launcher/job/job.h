@@ -80,7 +80,7 @@ class Job : public HostListener {
   void rank_started(int rank, pid_t pid) override;
   void rank_not_started(int rank, const std::string& cause, int exit_code) override;
   void rank_wrote(int rank, Stream stream, std::string_view bytes) override { output_.wrote(rank, stream, bytes); }
-  void input_taken(int rank) override {
+  void input_consumed(int rank) override {
     if (input_) input_->taken(rank);
   }
   void rank_ended(int rank, ExitStatus status, const JobEnding& said) override;
@@ -92,7 +92,7 @@ class Job : public HostListener {
   void host_preempted(int host) override {
     if (goes_on()) elastic_->host_preempted(host);
   }
-  void complaint(const std::string& line) override { output_.say(line); }
+  void warning(const std::string& line) override { output_.say(line); }
   void statuses(int host, std::uint64_t query_id, std::vector<RankStatus> statuses) override {
     status_->queries().answered(host, query_id, std::move(statuses));
   }

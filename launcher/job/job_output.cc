@@ -164,7 +164,7 @@ std::unique_ptr<OutputStream> JobOutput::open_stream(const RankPlan& process, St
   options.shown = !options_.files_only;
   options.place = 2 * rank + (stream == Stream::errors ? 1 : 0);
   options.file = std::move(file);
-  options.complain = [this](const std::string& line) { say(line); };
+  options.warn = [this](const std::string& line) { say(line); };
   if (stream == Stream::errors && options.whole_lines && !options.tag && process.server < 0) {
     options.hold_back = [this, rank](std::string_view lines) { return tracebacks_.feed(rank, lines, Clock::now()); };
   }

@@ -130,8 +130,8 @@ void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildS
   Pipes& pipes = pipes_[number];
   pipes.pid = pid;
   if (input_writer) {
-    pipes.input =
-        std::make_unique<InputPipe>(loop_, std::move(input_writer), [this, number] { listener_.input_taken(number); });
+    pipes.input = std::make_unique<InputPipe>(loop_, std::move(input_writer),
+                                              [this, number] { listener_.input_consumed(number); });
   }
   const auto reader = [&](FileDescriptor pipe, Stream stream) {
     return std::make_unique<OutputPipe>(loop_, std::move(pipe), [this, number, stream](std::string_view bytes) {
@@ -144,10 +144,10 @@ void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildS
 
 void LocalHost::watch_preemption(const std::string& script) {
   if (preemption_ != nullptr) return;  // since earlier processes were started
-  const auto complain = [this](const std::string& line) { listener_.complaint(line); };
+  const auto warn = [this](const std::string& line) { listener_.warning(line); };
   preemption_ = std::make_unique<PreemptionWatch>(
       loop_, signals_, script, kPreemptionInterval,
-      PreemptionWatch::Callbacks{.preempted = [this] { listener_.host_preempted(number_); }, .complaint = complain});
+      PreemptionWatch::Callbacks{.preempted = [this] { listener_.host_preempted(number_); }, .warning = warn});
 }
 
 void LocalHost::look_for_stopped() {
@@ -157,8 +157,8 @@ void LocalHost::look_for_stopped() {
     if (!process || !process->stopped) {
       stopped_since_.erase(rank);
     } else if (now >= stopped_since_.try_emplace(rank, now).first->second + stopped_limit_) {
-      listener_.complaint("process " + std::to_string(rank) +
-                          " was stopped for longer than --stopped-limit, and is killed");
+      listener_.warning("process " + std::to_string(rank) +
+                        " was stopped for longer than --stopped-limit, and is killed");
       keeper_.kill_rank(pipes.pid);
       stopped_since_.erase(rank);
     }

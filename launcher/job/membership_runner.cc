@@ -254,7 +254,7 @@ void EarlyEnd::watch_allocation(EventLoop& loop, const SignalSource& signals) {
       loop, signals, environment, options_.margin, kAllocationInterval,
       AllocationEnd::Callbacks{
           .known = [this](std::optional<TimePoint> limit, bool has_changed) { set_time_limit(limit, has_changed); },
-          .complaint = [this](const std::string& line) { job_.output.say(line); }});
+          .warning = [this](const std::string& line) { job_.output.say(line); }});
 }
 
 void EarlyEnd::set_time_limit(std::optional<TimePoint> limit, bool has_changed) {

@@ -132,7 +132,7 @@ const RankMemory* RankMemories::make(const RankPlan& process, bool verbose) {
   } catch (const Error& error) {
     entries_.erase(process.place.rank);
     if (verbose && !std::exchange(has_complained_, true)) {
-      listener_.complaint(process_name(process) + " has no flight recorder: " + error.what());
+      listener_.warning(process_name(process) + " has no flight recorder: " + error.what());
     }
     return nullptr;
   }

@@ -40,7 +40,7 @@ AllocationEnd::AllocationEnd(EventLoop& loop, const SignalSource& signals, const
       squeue_(loop, signals, "exec squeue --noheader --jobs=\"$SLURM_JOB_ID\" --format=%L", interval,
               PolledScript::Errors::part_of_output,
               {.ended = [this](const std::string& output, ExitStatus) { on_answer(output); },
-               .failed = [this](const std::string& cause) { complain(cause); }}) {
+               .failed = [this](const std::string& cause) { warn(cause); }}) {
   const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
   if (const auto left = time_left_in(environment, std::chrono::duration<double>(since_1970).count())) set_left(left);
 }
@@ -48,7 +48,7 @@ AllocationEnd::AllocationEnd(EventLoop& loop, const SignalSource& signals, const
 void AllocationEnd::on_answer(std::string_view text) {
   text = text.substr(0, text.find('\n'));
   const auto left = parse_time_left(text);
-  if (!left && text != "UNLIMITED") return complain(std::string(text));
+  if (!left && text != "UNLIMITED") return warn(std::string(text));
   set_left(left);
 }
 
@@ -61,10 +61,10 @@ void AllocationEnd::set_left(std::optional<Duration> left) {
   callbacks_.known(end ? std::optional(*end - margin_within(margin_, *left)) : std::nullopt, !is_first);
 }
 
-void AllocationEnd::complain(const std::string& cause) {
+void AllocationEnd::warn(const std::string& cause) {
   if (std::exchange(is_answered_, true)) return;
-  callbacks_.complaint("cannot find out when the allocation ends (" + cause +
-                       "), so the job will not end early by itself; submit it with sbatch --signal=B:USR1@60");
+  callbacks_.warning("cannot find out when the allocation ends (" + cause +
+                     "), so the job will not end early by itself; submit it with sbatch --signal=B:USR1@60");
 }
 
 }  // namespace hvd::launcher

@@ -37,7 +37,7 @@ class AllocationEnd {
     // The job has to begin to end then; empty: never. Called when the end is known, and when it has changed.
     std::function<void(std::optional<TimePoint> limit, bool has_changed)> known;
     // Neither the variable nor squeue tells the end. Called at most once.
-    std::function<void(const std::string& line)> complaint;
+    std::function<void(const std::string& line)> warning;
   };
 
   // `environment`: hvdrun's own, with SLURM_JOB_ID. May call back.
@@ -50,12 +50,12 @@ class AllocationEnd {
  private:
   void on_answer(std::string_view text);
   void set_left(std::optional<Duration> left);
-  void complain(const std::string& cause);
+  void warn(const std::string& cause);
 
   const Duration margin_;
   const Callbacks callbacks_;
   std::optional<TimePoint> end_;  // empty: it has none, or is not known
-  bool is_answered_ = false;      // by the variable, by squeue, or by a complaint
+  bool is_answered_ = false;      // by the variable, by squeue, or by a warning
   PolledScript squeue_;
 };
 

@@ -138,7 +138,7 @@ void HostDiscovery::on_ended(const std::string& output, ExitStatus status) {
 void HostDiscovery::on_list(const std::string& output) {
   try {
     std::vector<HostSlots> hosts = parse_discovered_hosts(output);
-    last_complaint_.clear();
+    last_warning_.clear();
     if (last_ && *last_ == hosts) return;
     last_ = std::move(hosts);
     callbacks_.found(*last_);
@@ -148,8 +148,8 @@ void HostDiscovery::on_list(const std::string& output) {
 }
 
 void HostDiscovery::fail(const std::string& cause) {
-  if (std::exchange(last_complaint_, cause) == cause) return;
-  callbacks_.complaint("--host-discovery-script " + script_.command() + ": " + cause + "; the hosts stay as they are");
+  if (std::exchange(last_warning_, cause) == cause) return;
+  callbacks_.warning("--host-discovery-script " + script_.command() + ": " + cause + "; the hosts stay as they are");
 }
 
 }  // namespace hvd::launcher

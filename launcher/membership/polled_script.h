@@ -83,7 +83,7 @@ class HostDiscovery {
  public:
   struct Callbacks {
     std::function<void(const std::vector<HostSlots>& hosts)> found;  // other hosts than the last time, or other slots
-    std::function<void(const std::string& line)> complaint;
+    std::function<void(const std::string& line)> warning;
   };
 
   // Runs `command` by a shell at once, and then `interval` after each end of a run.
@@ -101,7 +101,7 @@ class HostDiscovery {
   const Callbacks callbacks_;
   PolledScript script_;
   std::optional<std::vector<HostSlots>> last_;
-  std::string last_complaint_;
+  std::string last_warning_;
 };
 
 inline constexpr Duration kPreemptionInterval = 2s;  // clouds announce it 30 s before, or earlier
@@ -111,7 +111,7 @@ class PreemptionWatch {
  public:
   struct Callbacks {
     std::function<void()> preempted;
-    std::function<void(const std::string& line)> complaint;
+    std::function<void(const std::string& line)> warning;
   };
 
   // `command`: its exit code 0 announces the end of the host.
@@ -134,14 +134,14 @@ class PreemptionWatch {
     if (status.ok() && !std::exchange(is_preempted_, true)) callbacks_.preempted();
   }
   void fail(const std::string& cause) {
-    if (std::exchange(last_complaint_, cause) == cause) return;
-    callbacks_.complaint("--preemption-script " + script_.command() + ": " + cause);
+    if (std::exchange(last_warning_, cause) == cause) return;
+    callbacks_.warning("--preemption-script " + script_.command() + ": " + cause);
   }
 
   const Callbacks callbacks_;
   PolledScript script_;
   bool is_preempted_ = false;
-  std::string last_complaint_;
+  std::string last_warning_;
 };
 
 }  // namespace hvd::launcher

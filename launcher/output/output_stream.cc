@@ -166,8 +166,8 @@ void OutputStream::write_file(std::string_view bytes) {
     const ssize_t count = write(options_.file->fd.get(), bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {
-      options_.complain("writing " + options_.file->path + ": " + error_text(errno) +
-                        "; the job goes on, this file ends here");
+      options_.warn("writing " + options_.file->path + ": " + error_text(errno) +
+                    "; the job goes on, this file ends here");
       options_.file.reset();
       return;
     }

@@ -103,7 +103,7 @@ class OutputStream {
     int place = 0;                                           // of its progress bar among the others
     std::function<std::string(std::string_view)> hold_back;  // filters the text to be shown; may be empty
     std::optional<OutputFile> file;
-    std::function<void(const std::string&)> complain;  // called with a line for the user
+    std::function<void(const std::string&)> warn;  // called with a line for the user
   };
 
   OutputStream(OutputSink& sink, Options options);

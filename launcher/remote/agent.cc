@@ -81,10 +81,10 @@ class ReportingHost : private HostListener {
       host_.signal_all(command.signal().signal());
     } else if (command.has_signal()) {
       host_.signal_ranks(command.signal().signal());
-    } else if (command.has_output_taken()) {
-      const Stream stream = command.output_taken().errors() ? Stream::errors : Stream::output;
+    } else if (command.has_output_consumed()) {
+      const Stream stream = command.output_consumed().errors() ? Stream::errors : Stream::output;
       std::size_t& in_flight = in_flight_[index_of(stream)];
-      in_flight -= std::min<std::size_t>(in_flight, command.output_taken().bytes());
+      in_flight -= std::min<std::size_t>(in_flight, command.output_consumed().bytes());
       if (in_flight < kOutputWindow) host_.hold(stream, false);
     }
   }
@@ -138,8 +138,8 @@ class ReportingHost : private HostListener {
     if (!is_abandoned_ && in_flight >= kOutputWindow) host_.hold(stream, true);
   }
 
-  void input_taken(int rank) override {
-    send_(message_with([&](auto& message) { message.mutable_input_taken()->set_rank(rank); }));
+  void input_consumed(int rank) override {
+    send_(message_with([&](auto& message) { message.mutable_input_consumed()->set_rank(rank); }));
   }
 
   void rank_ended(int rank, ExitStatus status, const JobEnding& said) override {
@@ -161,8 +161,8 @@ class ReportingHost : private HostListener {
     send_(message_with([&](auto& message) { message.mutable_preempted(); }));
   }
 
-  void complaint(const std::string& line) override {
-    send_(message_with([&](auto& message) { message.mutable_complaint()->set_line(line); }));
+  void warning(const std::string& line) override {
+    send_(message_with([&](auto& message) { message.mutable_warning()->set_line(line); }));
   }
 
   void statuses(int, std::uint64_t query_id, std::vector<RankStatus> statuses) override {
@@ -237,7 +237,7 @@ class Agent {
     // Stays until the parent has read all: a write of the parent to a connection that is closed already would make it
     // drop what it has not read yet.
     dismissed_ = false;
-    send(message_with([&](auto& message) { message.mutable_farewell(); }));
+    send(message_with([&](auto& message) { message.mutable_goodbye(); }));
     const Deadline deadline = deadline_after(options_.grace + 1s);
     while (parent_ != nullptr && !dismissed_ && Clock::now() < deadline) loop_.run_once(deadline);
     return 0;
@@ -264,18 +264,18 @@ class Agent {
   }
 
   void on_message(const proto::ToAgent& message) {
-    lease_.heard(Clock::now());
-    if (message.has_beat()) return;
+    lease_.received(Clock::now());
+    if (message.has_heartbeat()) return;
     if (message.host() != bootstrap_.host()) {
       if (subtree_ != nullptr) subtree_->send(message);
     } else if (message.has_children()) {
       start_children(message.children());
     } else if (message.has_start()) {
       start_ranks(message.start());
-    } else if (message.has_farewell()) {
+    } else if (message.has_goodbye()) {
       dismissed_ = true;
-    } else if (message.has_store_answer()) {
-      const proto::StoreAnswer& answer = message.store_answer();
+    } else if (message.has_store_response()) {
+      const proto::StoreResponse& answer = message.store_response();
       store_.answered(answer.id(), static_cast<StatusCode>(answer.code()), answer.text());
     } else if (message.has_pause()) {
       lease_.pause(message.pause().on(), Clock::now());
@@ -303,10 +303,10 @@ class Agent {
                                 forward(message);
                               },
                           .started = [this](pid_t pid) { keeper_.leave_alone(pid); },
-                          .complaint =
+                          .warning =
                               [this](const std::string& line) {
                                 proto::FromAgent message;
-                                message.mutable_complaint()->set_line(line);
+                                message.mutable_warning()->set_line(line);
                                 send(std::move(message));
                               }});
     std::vector<Subtree::Child> list;
@@ -372,7 +372,7 @@ class Agent {
     if (parent_ != nullptr && lease_.has_expired(now)) on_parent_lost("no heartbeat");
     if (lease_.beat_is_due(now)) {
       keeper_.renew_lease();
-      send(message_with([&](auto& message) { message.mutable_beat(); }));
+      send(message_with([&](auto& message) { message.mutable_heartbeat(); }));
     }
     if (end_) {
       if (const std::optional<int> signal = end_->signal_due(now)) {

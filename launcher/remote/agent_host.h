@@ -70,14 +70,14 @@ class AgentHost : public Host {
     if (message.has_preempted()) return listener_.host_preempted(number_in_job_);
     if (message.has_initialized()) return listener_.initialized(number_in_job_);
     if (message.has_stalled()) return listener_.stalled(number_in_job_, message.stalled().on());
-    if (message.has_complaint()) return listener_.complaint(message.complaint().line());
+    if (message.has_warning()) return listener_.warning(message.warning().line());
     if (message.has_rank_started() && knows(message.rank_started().rank())) {
       listener_.rank_started(message.rank_started().rank(), message.rank_started().pid());
     } else if (message.has_rank_not_started() && knows(message.rank_not_started().rank())) {
       const proto::RankNotStarted& what = message.rank_not_started();
       listener_.rank_not_started(what.rank(), what.cause(), what.exit_code());
-    } else if (message.has_input_taken() && knows(message.input_taken().rank())) {
-      listener_.input_taken(message.input_taken().rank());
+    } else if (message.has_input_consumed() && knows(message.input_consumed().rank())) {
+      listener_.input_consumed(message.input_consumed().rank());
     } else if (message.has_rank_ended() && knows(message.rank_ended().rank())) {
       const proto::RankEnded& end = message.rank_ended();
       listener_.rank_ended(end.rank(), status_of(end), said_by(end));
@@ -116,8 +116,8 @@ class AgentHost : public Host {
     std::size_t& taken = window(stream).taken;
     if (taken == 0) return;
     proto::ToAgent message;
-    message.mutable_output_taken()->set_errors(stream == Stream::errors);
-    message.mutable_output_taken()->set_bytes(taken);
+    message.mutable_output_consumed()->set_errors(stream == Stream::errors);
+    message.mutable_output_consumed()->set_bytes(taken);
     taken = 0;
     send(std::move(message));
   }

@@ -35,37 +35,38 @@ class Link {
 using LinkToParent = Link<proto::FromAgent, proto::ToAgent>;
 using LinkToAgent = Link<proto::ToAgent, proto::FromAgent>;
 
-// Decides whether the other end is still alive, and when to send the next beat: five per lease, at both ends. Pure.
+// Decides whether the other end is still alive, and when to send the next heartbeat: five per lease, at both ends.
+// Pure.
 class LinkLease {
  public:
-  LinkLease(Duration length, TimePoint now) : length_(length), heard_(now), looked_(now), beat_(now) {}
+  LinkLease(Duration length, TimePoint now) : length_(length), received_(now), checked_(now), next_heartbeat_(now) {}
 
-  void heard(TimePoint now) { heard_ = now; }
+  void received(TimePoint now) { received_ = now; }
   // While paused (Ctrl-Z has stopped the job), the lease does not expire.
   void pause(bool on, TimePoint now) {
     paused_ = on;
-    heard_ = looked_ = now;
+    received_ = checked_ = now;
   }
-  // Whether it is time to send a beat; if so, the next one is due a fifth of the lease later.
+  // Whether it is time to send a heartbeat; if so, the next one is due a fifth of the lease later.
   bool beat_is_due(TimePoint now) {
-    if (now < beat_) return false;
-    beat_ = now + length_ / kBeatsPerLease;
+    if (now < next_heartbeat_) return false;
+    next_heartbeat_ = now + length_ / kHeartbeatsPerLease;
     return true;
   }
   // A process that checks very late, because it was stopped itself, first gives the other end a fifth of the lease.
   bool has_expired(TimePoint now) {
-    if (now - looked_ > length_ / 2) heard_ = std::max(heard_, now - length_ + length_ / kBeatsPerLease);
-    looked_ = now;
-    return !paused_ && now - heard_ >= length_;
+    if (now - checked_ > length_ / 2) received_ = std::max(received_, now - length_ + length_ / kHeartbeatsPerLease);
+    checked_ = now;
+    return !paused_ && now - received_ >= length_;
   }
   // When the result of beat_is_due() or has_expired() changes next.
-  Deadline next_deadline() const { return paused_ ? beat_ : std::min(beat_, heard_ + length_); }
+  Deadline next_deadline() const { return paused_ ? next_heartbeat_ : std::min(next_heartbeat_, received_ + length_); }
 
  private:
-  static constexpr int kBeatsPerLease = 5;
+  static constexpr int kHeartbeatsPerLease = 5;
 
   Duration length_;
-  TimePoint heard_, looked_, beat_;
+  TimePoint received_, checked_, next_heartbeat_;
   bool paused_ = false;
 };
 

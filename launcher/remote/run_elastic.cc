@@ -32,7 +32,7 @@ class ElasticRemoteJob {
             {.received = [this](const proto::FromAgent& message) { on_message(message); },
              .lost = [this](int agent, const std::string& cause) { on_lost(agent, cause); },
              .started = [](pid_t) {},
-             .complaint = [this](const std::string& line) { job_.complaint(line); }}),
+             .warning = [this](const std::string& line) { job_.warning(line); }}),
         retry_timer_(loop_, [this] { start_agents(); }),
         job_(options, options.elastic->num_proc, loop_, signals) {}
 
@@ -43,7 +43,7 @@ class ElasticRemoteJob {
       discovery_ = std::make_unique<HostDiscovery>(
           loop_, signals_, hosts_.discovery_script, hosts_.discovery_interval,
           HostDiscovery::Callbacks{.found = [this](const std::vector<HostSlots>& found) { set_wanted(found); },
-                                   .complaint = [this](const std::string& line) { job_.complaint(line); }});
+                                   .warning = [this](const std::string& line) { job_.warning(line); }});
     }
     JobHosts hosts;
     hosts.elastic_store = &elastic_store_;
@@ -129,7 +129,7 @@ class ElasticRemoteJob {
       return reject(agent, error.what());
     }
     entry.retry = kFirstRetry;
-    if (options_.verbose) job_.complaint(name + " has come: " + hello.hostname() + " at " + hello.local_address());
+    if (options_.verbose) job_.warning(name + " has come: " + hello.hostname() + " at " + hello.local_address());
     offer_slots();
   }
 
@@ -146,7 +146,7 @@ class ElasticRemoteJob {
     if (message.has_hello()) return on_hello(agent, message.hello());
     const auto found = agent_hosts_.find(agent);
     if (found != agent_hosts_.end()) return found->second->received(message);
-    if (message.has_complaint()) job_.complaint(message.complaint().line());
+    if (message.has_warning()) job_.warning(message.warning().line());
   }
 
   void on_lost(int agent, const std::string& cause) {
@@ -161,7 +161,7 @@ class ElasticRemoteJob {
     if (in_job >= 0) {
       job_.host_lost(in_job, cause);
     } else {
-      job_.complaint("host " + name->second + ": " + cause);
+      job_.warning("host " + name->second + ": " + cause);
     }
     start_agents();
   }

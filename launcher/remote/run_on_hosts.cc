@@ -65,7 +65,7 @@ class RemoteJob {
                  {.received = [this](const proto::FromAgent& message) { on_message(message); },
                   .lost = [this](int host, const std::string& cause) { on_lost(host, cause); },
                   .started = [](pid_t) {},
-                  .complaint = [this](const std::string& line) { say(line); }}) {}
+                  .warning = [this](const std::string& line) { say(line); }}) {}
 
   int run() {
     const TimePoint start = Clock::now();
@@ -162,7 +162,7 @@ class RemoteJob {
     if (message.has_hello()) return on_hello(host, message.hello());
     const auto found = agent_hosts_.find(host);
     if (found != agent_hosts_.end()) return found->second->received(message);
-    if (message.has_complaint()) say(message.complaint().line());
+    if (message.has_warning()) say(message.warning().line());
   }
 
   void on_lost(int host, const std::string& cause) {
@@ -188,7 +188,7 @@ class RemoteJob {
   }
 
   void say(const std::string& line) {
-    if (job_ != nullptr) return job_->complaint(line);
+    if (job_ != nullptr) return job_->warning(line);
     std::fprintf(stderr, "hvdrun: %s\n", line.c_str());
   }
 

@@ -88,9 +88,9 @@ void Subtree::dismiss(Deadline deadline, SignalSource& signals, const std::funct
     signals.take();
     collect_children();
   });
-  proto::ToAgent farewell;
-  farewell.mutable_farewell();
-  send_to_all(farewell);
+  proto::ToAgent goodbye;
+  goodbye.mutable_goodbye();
+  send_to_all(goodbye);
   while (!empty() && Clock::now() < deadline) loop_.run_once(deadline);
   loop_.forget(signals.fd());
 }
@@ -152,7 +152,7 @@ void Subtree::on_output(pid_t pid, std::string_view bytes) {
     for (const int host : command.hosts) {
       if (const auto entry = waiting_.find(host); entry != waiting_.end()) entry->second.last_words = line;
     }
-    listener_.complaint(names_[command.hosts.front()] + ": " + line);
+    listener_.warning(names_[command.hosts.front()] + ": " + line);
   }
 }
 
@@ -189,9 +189,9 @@ void Subtree::on_attached(std::unique_ptr<LinkToAgent> link) {
   from.store = std::make_unique<StoreBranch>(store_, [&from](std::uint64_t id, StatusCode code, std::string_view text) {
     proto::ToAgent message;
     message.set_host(static_cast<std::uint32_t>(from.own_host));
-    message.mutable_store_answer()->set_id(id);
-    message.mutable_store_answer()->set_code(static_cast<std::int32_t>(code));
-    message.mutable_store_answer()->set_text(text.data(), text.size());
+    message.mutable_store_response()->set_id(id);
+    message.mutable_store_response()->set_code(static_cast<std::int32_t>(code));
+    message.mutable_store_response()->set_text(text.data(), text.size());
     from.link->send(std::move(message));
   });
   from.link->listen({.received = [this, &from](const proto::FromAgent& message) { on_message(from, message); },
@@ -201,14 +201,14 @@ void Subtree::on_attached(std::unique_ptr<LinkToAgent> link) {
 
 void Subtree::on_message(Attached& from, const proto::FromAgent& message) {
   const int host = static_cast<int>(message.host());
-  from.lease.heard(Clock::now());
-  if (message.has_beat()) return;
-  if (message.has_farewell()) {
+  from.lease.received(Clock::now());
+  if (message.has_heartbeat()) return;
+  if (message.has_goodbye()) {
     from.has_left = true;
-    proto::ToAgent farewell;
-    farewell.set_host(message.host());
-    farewell.mutable_farewell();
-    return from.link->send(std::move(farewell));
+    proto::ToAgent goodbye;
+    goodbye.set_host(message.host());
+    goodbye.mutable_goodbye();
+    return from.link->send(std::move(goodbye));
   }
   if (message.has_hello() && !routes_.contains(host)) {
     waiting_.erase(host);
@@ -248,9 +248,9 @@ void Subtree::on_time() {
   std::vector<std::pair<Attached*, std::string>> silent;
   for (const auto& entry : links_) {
     if (entry->lease.beat_is_due(now)) {
-      proto::ToAgent beat;
-      beat.mutable_beat();
-      entry->link->send(beat);
+      proto::ToAgent heartbeat;
+      heartbeat.mutable_heartbeat();
+      entry->link->send(heartbeat);
     }
     if (entry->lease.has_expired(now)) {
       silent.emplace_back(entry.get(), "no heartbeat for " + as_seconds(options_.agents.lease) + " (agent at " +

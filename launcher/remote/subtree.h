@@ -51,12 +51,12 @@ class Subtree {
   struct Listener {
     // A message of a host below. Beats, farewells and store requests are handled here.
     std::function<void(const proto::FromAgent&)> received;
-    // The host is lost; no further messages follow. Not called after its farewell.
+    // The host is lost; no further messages follow. Not called after its goodbye.
     std::function<void(int host, const std::string& cause)> lost;
     // A child process was started that starts an agent.
     std::function<void(pid_t)> started;
     // A line for the user.
-    std::function<void(const std::string& line)> complaint;
+    std::function<void(const std::string& line)> warning;
   };
 
   // `store` answers the agents' requests to the job's store; it must outlive this object.
@@ -72,12 +72,12 @@ class Subtree {
   // Before this process stops itself, and when it continues: the leases do not expire meanwhile. Waits briefly until
   // the agents have been told.
   void pause(bool on);
-  // Dismisses the agent of this host, which ends; its farewell follows. Does nothing if the host is lost.
+  // Dismisses the agent of this host, which ends; its goodbye follows. Does nothing if the host is lost.
   void dismiss(int host) {
-    proto::ToAgent farewell;
-    farewell.set_host(static_cast<std::uint32_t>(host));
-    farewell.mutable_farewell();
-    send(farewell);
+    proto::ToAgent goodbye;
+    goodbye.set_host(static_cast<std::uint32_t>(host));
+    goodbye.mutable_goodbye();
+    send(goodbye);
   }
   // The job has ended: dismisses the agents, and runs the loop until they and the commands that started them have
   // ended. `collect_children` is called after SIGCHLD; other signals are ignored.
@@ -97,7 +97,7 @@ class Subtree {
     std::unique_ptr<LinkToAgent> link;
     LinkLease lease;
     int own_host = -1;
-    bool has_left = false;     // it has sent its farewell
+    bool has_left = false;     // it has sent its goodbye
     std::vector<int> hosts{};  // that are not lost: its own, and those behind it
     std::unique_ptr<StoreBranch> store{};
   };

@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint32_t kFirstStep = 0x80000000;
 
 // The maximum number of late callbacks in one wait; a callback without effect is not repeated further.
-constexpr int kMostCalls = 100;
+constexpr int kMaxCalls = 100;
 
 class TransportVoteExchange final : public VoteExchange {
  public:
@@ -33,14 +33,14 @@ class TransportVoteExchange final : public VoteExchange {
 
  private:
   // With more ranks, a message to each costs more than the rounds of a dissemination.
-  static constexpr std::size_t kMostDirect = 8;
+  static constexpr std::size_t kMaxDirect = 8;
   struct VoteMessage {
     Vote vote = Vote::ask;
     std::array<std::byte, 7> unused{};  // aligns the payload
     std::array<std::byte, kPayloadBytes> payload{};
   };
 
-  bool is_direct() const { return members_.size() <= kMostDirect; }
+  bool is_direct() const { return members_.size() <= kMaxDirect; }
   VoteMessage& own() { return messages_[static_cast<std::size_t>(transport_->rank())]; }
 
   Vote exchange(Vote own, const Tag& tag) override {
@@ -118,7 +118,7 @@ void VoteExchange::check(Vote vote, int rank) {
 }
 
 void VoteExchange::await(Transport& transport, Transport::RequestId request) {
-  for (int calls = 0; calls_late_callback_ && calls < kMostCalls; ++calls) {
+  for (int calls = 0; calls_late_callback_ && calls < kMaxCalls; ++calls) {
     if (transport.wait_until(request, deadline_after(wait_timeout_))) return;
     call_late_callback();
   }

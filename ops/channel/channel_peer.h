@@ -54,7 +54,7 @@ struct ChannelParts {
 };
 
 // The source of an event: a kind, and the number of a rank.
-enum class EventSource : std::uint32_t { bell, listener, attempt, outgoing, incoming };
+enum class EventSource : std::uint32_t { wakeup, listener, attempt, outgoing, incoming };
 constexpr std::uint64_t event_of(EventSource source, int number = 0) {
   return std::uint64_t{static_cast<std::uint32_t>(source)} << 32 | static_cast<std::uint32_t>(number);
 }
@@ -217,8 +217,8 @@ class ChannelPeer {
 
   void not_reached(const Status& why) {
     attempt_.reset();
-    constexpr int kMostFailures = 50;
-    if (++failures_ > kMostFailures) suspect(why, kReportTimeout);
+    constexpr int kMaxFailures = 50;
+    if (++failures_ > kMaxFailures) suspect(why, kReportTimeout);
   }
 
   // Gives the control plane time to report the cause first.

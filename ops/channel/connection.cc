@@ -7,7 +7,7 @@ namespace {
 using Kind = MessageFrame::Kind;
 
 // An upper bound for the size of memory.
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 48;
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 48;
 
 std::uint64_t longest(Kind kind) {
   switch (kind) {
@@ -16,7 +16,7 @@ std::uint64_t longest(Kind kind) {
     case Kind::credit: return kMessageCredit;
     case Kind::offer:
     case Kind::data:
-    case Kind::refused: return kMostBytes;
+    case Kind::refused: return kMaxBytes;
     case Kind::fetch:
     case Kind::taken: return 0;
   }

@@ -30,9 +30,9 @@ constexpr Duration kCloseTime = std::chrono::seconds(1);
 constexpr int kMaxNamed = 3;
 
 // Resets an eventfd that has become readable.
-void reset_bell(int bell) {
-  std::uint64_t rings = 0;
-  (void)!read(bell, &rings, sizeof rings);
+void reset_wakeup(int wakeup) {
+  std::uint64_t count = 0;
+  (void)!read(wakeup, &count, sizeof count);
 }
 
 Status shut_down() { return {StatusCode::shut_down, "this rank has shut hvd down"}; }
@@ -41,11 +41,12 @@ Status shut_down() { return {StatusCode::shut_down, "this rank has shut hvd down
 // for all of them. Used only by the channel's thread.
 class ChannelLoop {
  public:
-  // `bell`: an eventfd that interrupts a wait.
-  ChannelLoop(const ChannelParts& parts, int bell) : parts_(parts), bell_(bell), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  // `wakeup`: an eventfd that interrupts a wait.
+  ChannelLoop(const ChannelParts& parts, int wakeup)
+      : parts_(parts), wakeup_(wakeup), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     if (!epoll_) throw Internal("epoll_create: " + error_text(errno));
     std::uint32_t watched = 0;
-    watch(epoll_.get(), bell_, event_of(EventSource::bell), EPOLLIN, watched);
+    watch(epoll_.get(), wakeup_, event_of(EventSource::wakeup), EPOLLIN, watched);
   }
 
   // Ends the remaining transfers.
@@ -141,7 +142,7 @@ class ChannelLoop {
 
   void handle(std::uint64_t event) {
     const auto source = static_cast<EventSource>(event >> 32);
-    if (source == EventSource::bell) return reset_bell(bell_);
+    if (source == EventSource::wakeup) return reset_wakeup(wakeup_);
     if (source == EventSource::listener) return accept_peers();
     const auto found = peers_.find(static_cast<int>(event & 0xffffffff));
     if (found != peers_.end()) found->second.handle(source);
@@ -197,7 +198,7 @@ class ChannelLoop {
   }
 
   const ChannelParts parts_;
-  const int bell_;
+  const int wakeup_;
   FileDescriptor epoll_;
   std::optional<Acceptor> acceptor_;  // created by the first step
   PeerMemory memory_;
@@ -268,8 +269,8 @@ class SocketChannel final : public Channel {
       return complete(transfer, shut_down());
     }
     if (!thread_.joinable()) {
-      bell_ = FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-      if (!bell_) throw Internal("eventfd: " + error_text(errno));
+      wakeup_ = FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+      if (!wakeup_) throw Internal("eventfd: " + error_text(errno));
       thread_ = start_thread("hvd-channel", [this] { run_thread(); });
     }
     const bool first = orders_.transfers.empty();
@@ -280,7 +281,7 @@ class SocketChannel final : public Channel {
 
   void ring() const {
     const std::uint64_t one = 1;
-    (void)!write(bell_.get(), &one, sizeof one);
+    (void)!write(wakeup_.get(), &one, sizeof one);
   }
 
   // Returns when the channel closes. An error ends all transfers, also later ones.
@@ -288,7 +289,7 @@ class SocketChannel final : public Channel {
     std::optional<ChannelLoop> loop;
     Orders orders;
     try {
-      loop.emplace(parts_, bell_.get());
+      loop.emplace(parts_, wakeup_.get());
       for (;;) {
         orders = take_orders();
         for (auto& [is_send, transfer] : orders.transfers) {
@@ -312,8 +313,8 @@ class SocketChannel final : public Channel {
         if (transfer.operation) complete(transfer, reason);
       }
       if (orders.close) return;
-      wait_ready(bell_.get(), false, Deadline::max());
-      reset_bell(bell_.get());
+      wait_ready(wakeup_.get(), false, Deadline::max());
+      reset_wakeup(wakeup_.get());
       orders = take_orders();
     }
   }
@@ -325,7 +326,7 @@ class SocketChannel final : public Channel {
   }
 
   const ChannelParts parts_;
-  FileDescriptor bell_;
+  FileDescriptor wakeup_;
   Mutex mutex_;
   Orders orders_ GUARDED_BY(mutex_);
   bool closed_ GUARDED_BY(mutex_) = false;

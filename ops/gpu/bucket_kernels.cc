@@ -14,7 +14,7 @@ extern const char kBucketKernelImage[] __asm__("hvd_bucket_kernel_image") __attr
 namespace {
 
 // Enough blocks per tensor to fill a GPU, few enough to limit the overhead of small tensors.
-constexpr std::int64_t kThreads = 256, kElementsPerThread = 16, kMostBlocks = 256;
+constexpr std::int64_t kThreads = 256, kElementsPerThread = 16, kMaxBlocks = 256;
 
 bool has_factors(DType dtype) { return dtype != DType::boolean && !only_moves(dtype); }
 
@@ -76,7 +76,7 @@ void BucketKernels::launch(Pass pass, DType dtype, std::span<const BucketPiece> 
       table.pieces[i] = {now[i].memory, now[i].elements * unit, now[i].offset * unit};
       longest = std::max(longest, now[i].elements);
     }
-    const std::int64_t blocks = std::clamp<std::int64_t>(longest / (kThreads * kElementsPerThread), 1, kMostBlocks);
+    const std::int64_t blocks = std::clamp<std::int64_t>(longest / (kThreads * kElementsPerThread), 1, kMaxBlocks);
     void* parameters[] = {&table};
     driver_->check(
         driver_->call().modules.launch(function, static_cast<unsigned>(blocks), static_cast<unsigned>(now.size()), 1,

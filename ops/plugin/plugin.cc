@@ -117,8 +117,8 @@ PluginCommunicator::PluginCommunicator(std::shared_ptr<const PluginLibrary> libr
       .log = [](void* self, std::int32_t level,
                 const char* text) { static_cast<const PluginCommunicator*>(self)->log(level, text); },
       .is_stopped = [](void* self) { return static_cast<const PluginCommunicator*>(self)->is_stopped() ? 1 : 0; },
-      .hand_on = [](void* self,
-                    const hvd_plugin_call* call) { return static_cast<PluginCommunicator*>(self)->hand_on(*call); }};
+      .delegate = [](void* self,
+                     const hvd_plugin_call* call) { return static_cast<PluginCommunicator*>(self)->delegate(*call); }};
   group_ = {.struct_size = sizeof group_, .rank = topology.rank, .size = topology.size, .job_ranks = job_ranks_.data()};
 }
 
@@ -131,9 +131,9 @@ PluginCommunicator::~PluginCommunicator() {
   if (is_open_) library_->table().close_group(opened_, failed_ ? 1 : 0);
 }
 
-void PluginCommunicator::set_hand_on(DelegateCall hand_on) {
+void PluginCommunicator::set_delegate(DelegateCall delegate) {
   const MutexLock lock(delegate_mutex_);
-  hand_on_ = std::move(hand_on);
+  delegate_ = std::move(delegate);
 }
 
 void PluginCommunicator::run(const hvd_plugin_call& call) {
@@ -144,11 +144,11 @@ void PluginCommunicator::run(const hvd_plugin_call& call) {
 }
 
 // Called through C, which exceptions must not cross.
-hvd_status PluginCommunicator::hand_on(const hvd_plugin_call& call) noexcept {
+hvd_status PluginCommunicator::delegate(const hvd_plugin_call& call) noexcept {
   const MutexLock lock(delegate_mutex_);
-  if (!hand_on_) return HVD_UNSUPPORTED;
+  if (!delegate_) return HVD_UNSUPPORTED;
   try {
-    hand_on_(call);
+    delegate_(call);
   } catch (...) {
     delegated_status_ = current_exception_status();
   }

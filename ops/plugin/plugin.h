@@ -61,7 +61,7 @@ class PluginCommunicator {
   // Sets the function that performs calls which the plugin delegates during run(). Null removes it, after a delegated
   // call in progress has returned. The function may throw.
   using DelegateCall = std::function<void(const hvd_plugin_call&)>;
-  void set_hand_on(DelegateCall hand_on);
+  void set_delegate(DelegateCall delegate);
 
   // Performs a call with the plugin. Throws the plugin's error, or that of the backend to which it delegated the call.
   void run(const hvd_plugin_call& call);
@@ -77,7 +77,7 @@ class PluginCommunicator {
                      const Log& log);
   void open_group();
 
-  hvd_status hand_on(const hvd_plugin_call& call) noexcept;
+  hvd_status delegate(const hvd_plugin_call& call) noexcept;
   void log(std::int32_t level, const char* text) const;
   bool is_stopped() const;
 
@@ -87,8 +87,8 @@ class PluginCommunicator {
   mutable Mutex host_mutex_;
   bool abandoned_ GUARDED_BY(host_mutex_) = false;
   Mutex delegate_mutex_;
-  DelegateCall hand_on_ GUARDED_BY(delegate_mutex_);
-  Status delegated_status_;  // result of hand_on_ in the current call
+  DelegateCall delegate_ GUARDED_BY(delegate_mutex_);
+  Status delegated_status_;  // result of delegate_ in the current call
   bool failed_ = false;
   hvd_plugin_host host_{};
   std::vector<std::int32_t> job_ranks_;

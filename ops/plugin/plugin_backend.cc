@@ -62,11 +62,11 @@ class PluginBackend final : public Backend {
         abort_(abort),
         timeout_(timeout),
         thread_("hvd " + std::string(communicator_->library().name()), policy) {
-    communicator_->set_hand_on([this](const hvd_plugin_call& call) { hand_on(call); });
+    communicator_->set_delegate([this](const hvd_plugin_call& call) { delegate(call); });
   }
 
   ~PluginBackend() override {
-    communicator_->set_hand_on(nullptr);
+    communicator_->set_delegate(nullptr);
     if (thread_.lost()) PluginCommunicator::abandon(communicator_);
   }
 
@@ -89,14 +89,14 @@ class PluginBackend final : public Backend {
                       " of process set " + std::to_string(call.set->id));
     } catch (...) {
       communicator_->set_failed();
-      if (thread_.lost()) communicator_->set_hand_on(nullptr);
+      if (thread_.lost()) communicator_->set_delegate(nullptr);
       throw;
     }
   }
 
  private:
   // The plugin may have changed memory and factors only.
-  void hand_on(const hvd_plugin_call& plain) const {
+  void delegate(const hvd_plugin_call& plain) const {
     CollectiveCall call = *running_;
     if (plain.count != call.pieces.size()) {
       throw InvalidArgument(std::string(name()) + " has handed on " + std::to_string(plain.count) +

@@ -49,7 +49,7 @@ namespace {
 
 constexpr int kWarmUpRounds = 20;   // and until then a schedule is found
 constexpr double kExact = 1 << 24;  // whole numbers up to here are exact in a float
-constexpr int kMostSteps = 20;      // in a round
+constexpr int kMaxSteps = 20;       // in a round
 constexpr int kShortOnes = 100;     // in a round of operations in sets
 constexpr std::size_t kLargeElements = 16 << 20;
 constexpr int kBreakSteps = 50;   // in a round of those with and without a break
@@ -138,9 +138,9 @@ class Tensors {
   }
 
   static int steps_per_round() {
-    if (hvd::size() == 1) return kMostSteps;
+    if (hvd::size() == 1) return kMaxSteps;
     const double first = hvd::size() * kBases;  // no sum of the first step is more
-    return std::clamp(static_cast<int>(1 + std::log(kExact / first) / std::log(hvd::size())), 1, kMostSteps);
+    return std::clamp(static_cast<int>(1 + std::log(kExact / first) / std::log(hvd::size())), 1, kMaxSteps);
   }
 
   void rewrite(int round) {

@@ -37,10 +37,10 @@ def test_a_job_is_told_of_round_by_round(tmp_path):
     (job,) = report["jobs"]
     new, cached, locked = job["phases"]
     assert (new["requests"], new["hits"]) == (10, 0) and (cached["requests"], cached["hits"]) == (0, 10)
-    assert 0 < new["most_messages"] <= report["radix"] + 2
-    assert locked["messages"] == locked["most_local_messages"] == 0
+    assert 0 < new["max_messages"] <= report["radix"] + 2
+    assert locked["messages"] == locked["max_local_messages"] == 0
     assert new["time_us"] >= new["network_time_us"] > 12
-    assert job["loss"]["heard"] == 1999 and 0 < job["loss"]["first_us"] <= job["loss"]["last_us"]
+    assert job["loss"]["informed"] == 1999 and 0 < job["loss"]["first_us"] <= job["loss"]["last_us"]
 
 
 def test_the_same_seed_gives_the_same_output():

@@ -246,8 +246,8 @@ TEST_CASE("positions in shared memory that are overwritten harm nobody else") {
         } else {
           std::memcpy(memory.data(), &position, sizeof position);
         }
-        const std::byte bell{1};
-        socket.send_all(std::span(&bell, 1), deadline_after(kLong), "server");
+        const std::byte wakeup{1};
+        socket.send_all(std::span(&wakeup, 1), deadline_after(kLong), "server");
         std::array<std::byte, 1> nothing;
         // How far a worker has read is looked at when there seems to be no room.
         if (at == 0) CHECK_THROWS_AS(socket.receive_all(nothing, deadline_after(kLong), "server"), PeerLost);

@@ -28,14 +28,14 @@ TEST_CASE("No node sends more than radix + 2 messages in a round, whatever the j
       CAPTURE(ranks);
       ModelProcessor processor(costs);
       ControlPlane plane(job_of(ranks, 20), processor);
-      CHECK(plane.most_neighbours() <= kControlRadix + 1);
+      CHECK(plane.max_neighbours() <= kControlRadix + 1);
       for (const bool cached : {false, true}) {
         const Round round = plane.negotiate();
         CHECK(round.requests == (cached ? 0 : 20));
         CHECK(round.hits == (cached ? 20 : 0));
-        CHECK(round.most.messages <= kControlRadix + 2);
+        CHECK(round.max.messages <= kControlRadix + 2);
         CHECK(round.root.messages <= kControlRadix);
-        CHECK(round.most.local_messages <= 7);
+        CHECK(round.max.local_messages <= 7);
         // One up and one down each edge.
         CHECK(round.messages == 2 * (plane.hosts() - 1));
         CHECK(round.buckets > 0);
@@ -52,11 +52,11 @@ TEST_CASE("After a step that was like the one before, the next sends nothing") {
   CHECK(plane.negotiate().locks);
   const Round locked = plane.follow_schedule();
   CHECK(locked.messages == 0);
-  CHECK(locked.most.messages == 0);
-  CHECK(locked.most.local_messages == 0);
+  CHECK(locked.max.messages == 0);
+  CHECK(locked.max.local_messages == 0);
   CHECK(locked.requests == 0);
   CHECK(locked.hits == 0);
-  CHECK(locked.said_bytes + locked.answer_bytes == 0);
+  CHECK(locked.request_bytes + locked.response_bytes == 0);
   CHECK(locked.time == 700ns);  // ten operations, on every rank at the same time
 }
 
@@ -116,7 +116,7 @@ TEST_CASE("Ranks that share what they know behave as those that do not") {
     const Round b = apart.negotiate();
     CHECK(a.time == b.time);
     CHECK(a.messages == b.messages);
-    CHECK(a.most.bytes == b.most.bytes);
+    CHECK(a.max.bytes == b.max.bytes);
     CHECK(a.buckets == b.buckets);
     CHECK(a.locks == b.locks);
   }
@@ -132,7 +132,7 @@ TEST_CASE("Ranks that send the same in different orders agree too, and take long
   ControlPlane rotated(job, processor);
   const Round round = rotated.negotiate();
   CHECK(round.time > in_order.negotiate().time);
-  CHECK(round.most.messages <= kControlRadix + 2);
+  CHECK(round.max.messages <= kControlRadix + 2);
   CHECK(rotated.negotiate().hits == 12);
 }
 
@@ -145,7 +145,7 @@ TEST_CASE("All survivors hear of a lost rank, wherever it is in the tree") {
     plane.negotiate();
     const Loss loss = plane.lose(lost, 50us);
     CHECK(loss.rank == lost);
-    CHECK(loss.heard == ranks - 1);
+    CHECK(loss.informed == ranks - 1);
     CHECK(loss.first > 0us);
     CHECK(loss.first <= loss.last);
     CHECK(loss.last < 1ms);

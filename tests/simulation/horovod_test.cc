@@ -8,7 +8,7 @@ using namespace hvd::simulation;
 TEST_CASE("A star takes time by the number of ranks, recursive doubling by its logarithm") {
   const NetworkParameters network;
   const auto round = [&](int ranks) {
-    return horovod_round({.ranks = ranks, .tensors = 1000, .request_bytes = 20'000, .answer_bytes = 20'000}, network);
+    return horovod_round({.ranks = ranks, .tensors = 1000, .request_bytes = 20'000, .response_bytes = 20'000}, network);
   };
   CHECK(round(1).requests == 0ns);
   CHECK(round(1).star_of_bits == 0ns);

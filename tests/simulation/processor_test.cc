@@ -9,12 +9,12 @@ using namespace hvd::simulation;
 
 TEST_CASE("The model charges for messages, requests, hits and bytes") {
   Costs costs{};
-  costs[static_cast<std::size_t>(Work::hear)] = {.message = 1000, .request = 10, .hit = 1, .byte = 0.5};
+  costs[static_cast<std::size_t>(Work::receive)] = {.message = 1000, .request = 10, .hit = 1, .byte = 0.5};
   ModelProcessor processor(costs);
   const auto time = [&](Work work, Amount amount) { return processor.perform(work, [&] { return amount; }); };
-  CHECK(time(Work::hear, {.messages = 2, .requests = 3, .hits = 4, .bytes = 10}) == 2039ns);
+  CHECK(time(Work::receive, {.messages = 2, .requests = 3, .hits = 4, .bytes = 10}) == 2039ns);
   CHECK(time(Work::apply, {.messages = 2}) == 0ns);
-  CHECK(time(Work::hear, {}) == 0ns);
+  CHECK(time(Work::receive, {}) == 0ns);
   CHECK(processor.total() == 2039ns);
 }
 
@@ -38,5 +38,5 @@ TEST_CASE("What is measured yields a model that says about the same") {
   const auto measured = static_cast<double>(std::chrono::nanoseconds(largest).count());
   CHECK(predicted > measured / 4);
   CHECK(predicted < measured * 4);
-  CHECK(costs[static_cast<std::size_t>(Work::hear)].of({.messages = 1, .requests = 1000}) == 0);
+  CHECK(costs[static_cast<std::size_t>(Work::receive)].of({.messages = 1, .requests = 1000}) == 0);
 }

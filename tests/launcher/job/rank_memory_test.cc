@@ -222,11 +222,11 @@ class Listener : public HostListener {
   void rank_started(int, pid_t) override {}
   void rank_not_started(int, const std::string&, int) override {}
   void rank_wrote(int, Stream, std::string_view) override {}
-  void input_taken(int) override {}
+  void input_consumed(int) override {}
   void rank_ended(int, ExitStatus, const JobEnding&) override {}
   void nothing_left(int) override {}
   void host_lost(int, const std::string&) override {}
-  void complaint(const std::string& line) override { complaints.push_back(line); }
+  void warning(const std::string& line) override { complaints.push_back(line); }
   void statuses(int host, std::uint64_t query_id, std::vector<RankStatus> statuses) override {
     answers.push_back({host, query_id, std::move(statuses)});
   }

@@ -98,13 +98,13 @@ TEST_CASE("the end of an allocation is asked for again and again, and what keeps
     const auto tens = limit ? std::lround(seconds(*limit - Clock::now()) / 10) : 0;
     heard.push_back((has_changed ? "changed " : "") + (limit ? std::to_string(10 * tens) : std::string("never")));
   };
-  const auto complain = [&](const std::string& line) {
+  const auto warn = [&](const std::string& line) {
     const bool names_cause = line.find("(squeue: error: no controller)") != std::string::npos;
     heard.push_back(names_cause ? "no controller" : line);
   };
   SignalSource signals;
   EventLoop loop;
-  AllocationEnd allocation(loop, signals, environment, 60s, 1ms, {.known = on_known, .complaint = complain});
+  AllocationEnd allocation(loop, signals, environment, 60s, 1ms, {.known = on_known, .warning = warn});
   std::size_t runs = 0;
   run_until(
       loop, signals, [&] { return runs > answers.size(); },

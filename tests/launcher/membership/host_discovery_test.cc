@@ -39,7 +39,7 @@ std::vector<std::string> discover(const std::string& command, std::size_t enough
                                  }
                                  heard.push_back(text);
                                },
-                           .complaint = [&](const std::string& line) { heard.push_back(line); }});
+                           .warning = [&](const std::string& line) { heard.push_back(line); }});
   run_until(
       loop, signals, [&] { return heard.size() >= enough; },
       [&](pid_t pid, ExitStatus status) { discovery.child_ended(pid, status); });

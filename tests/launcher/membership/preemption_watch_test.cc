@@ -22,7 +22,7 @@ TEST_CASE("a preemption script announces the end of the host once, and what it c
   int runs_ended = 0;
   PreemptionWatch watch(loop, signals, script, 10ms,
                         {.preempted = [&] { heard.emplace_back("preempted"); },
-                         .complaint = [&](const std::string& line) { heard.push_back(line); }});
+                         .warning = [&](const std::string& line) { heard.push_back(line); }});
   run_until(
       loop, signals, [&] { return runs_ended >= 6; },
       [&](pid_t pid, ExitStatus status) {

@@ -115,7 +115,7 @@ TEST_CASE("a lease is five beats long") {
 
 TEST_CASE("who is silent for a lease is gone") {
   LinkLease lease(5s, kStart);
-  lease.heard(kStart + 2s);
+  lease.received(kStart + 2s);
   for (const Duration since : {2s, 4s, 6s}) CHECK_FALSE(lease.has_expired(kStart + since));
   CHECK_FALSE(lease.has_expired(kStart + 6999ms));
   CHECK(lease.has_expired(kStart + 7s));

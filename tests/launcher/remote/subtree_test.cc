@@ -82,7 +82,7 @@ struct Parent {
         Subtree::Listener{.received = [this](const proto::FromAgent& message) { received.push_back(message); },
                           .lost = [this](int host, const std::string&) { lost.insert(host); },
                           .started = [](pid_t) {},
-                          .complaint = [](const std::string&) {}});
+                          .warning = [](const std::string&) {}});
   }
 
   bool run_until(const std::function<bool()>& condition) {
@@ -118,7 +118,7 @@ struct ConnectedAgent {
     link->send(std::move(hello));
   }
   bool is_dismissed() const {
-    return std::ranges::any_of(received, [](const proto::ToAgent& message) { return message.has_farewell(); });
+    return std::ranges::any_of(received, [](const proto::ToAgent& message) { return message.has_goodbye(); });
   }
 };
 
