@@ -41,7 +41,7 @@ def build(commit: str) -> tuple[Path, Path]:
     if not source.exists():
         folder.mkdir(parents=True, exist_ok=True)
         checkouts.unpack(commit, source)
-    flags = ["-DCMAKE_CXX_FLAGS=--coverage -O0", "-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_UNITY_BUILD=OFF"]
+    flags = ["-DCMAKE_CXX_FLAGS=--coverage -O0", "-DCMAKE_BUILD_TYPE=Debug", "-DHVD_UNITY_BUILD=OFF"]
     quietly("cmake", "-G", "Ninja", "-S", source, "-B", built, "-DHVD_BUILD_TESTS=OFF", *flags)
     quietly("cmake", "--build", built, "--target", "hvd", "hvdrun")
     # With the objects themselves instead of libhvd.so, whose counters only the library could reset.
