@@ -350,11 +350,12 @@ HVD_API hvd_status hvd_work_wait_on_stream(hvd_work* work, void* stream, int64_t
  * hvd_shutdown(), return HVD_INVALID_ARGUMENT in it. Once per work, and not while a thread waits for the work. */
 HVD_API hvd_status hvd_work_on_done(hvd_work* work, void (*done)(void* context), void* context);
 
-/* Returns result i of a completed work whose call had no outputs. The memory belongs to the work. */
+/* Stores result i of a completed work whose call had no outputs. Its data and its shape belong to the work.
+ * HVD_INVALID_ARGUMENT: the work has not ended, or has no output i; the error of the work if it has failed. */
 HVD_API hvd_status hvd_work_output(hvd_work* work, size_t i, hvd_tensor* output);
 
-/* Like hvd_work_output(), but transfers the memory (128-byte aligned; on the GPU if the input was there) to the caller,
- * who releases it with hvd_free(). */
+/* Like hvd_work_output(), but transfers the data (128-byte aligned; on the GPU if the input was there) to the caller,
+ * who releases it with hvd_free(). The shape still belongs to the work: copy it before hvd_work_free(). */
 HVD_API hvd_status hvd_work_take_output(hvd_work* work, size_t i, hvd_tensor* output);
 
 /* Allocates memory for tensors (128-byte aligned, uninitialised) in the arena that the ranks of a host share: an
@@ -379,7 +380,8 @@ typedef struct hvd_arena_usage {
 
 HVD_API hvd_status hvd_get_arena_usage(hvd_arena_usage* usage);
 
-/* alltoall: the number of rows received from each rank of the set. */
+/* alltoall: the number of rows received from each rank of the set. The array belongs to the work. Fails like
+ * hvd_work_output(). */
 HVD_API hvd_status hvd_work_received_splits(hvd_work* work, const int64_t** splits, size_t* count);
 
 /* join: the rank that joined last. */

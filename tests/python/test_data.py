@@ -170,6 +170,7 @@ def test_parquet(tmp_path):
     plain = hvd.data.parquet([str(tmp_path)], 8, shuffle=False, columns=["id"], uneven="drop")
     batches = list(plain)
     assert ids(batches) == list(range(96)) and set(batches[0]) == {"id"}
+    assert set(next(iter(hvd.data.parquet(tmp_path, 8, columns="name")))) == {"name"}
     by_url = hvd.data.parquet(f"file://{tmp_path}", 8)
     assert ids(by_url) == ids(first)
 

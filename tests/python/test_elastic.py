@@ -263,6 +263,21 @@ def test_a_state_whose_synchronisation_breaks_is_not_half_new(monkeypatch):
     assert repr(values_of(state)) == repr(committed)
 
 
+@pytest.mark.ranks(2)
+def test_what_modules_keep_besides_tensors_comes_from_the_root():
+    class Counting(torch.nn.Linear):
+        def get_extra_state(self):
+            return {"calls": self.calls}
+
+        def set_extra_state(self, state):
+            self.calls = state["calls"]
+
+    module = Counting(2, 2)
+    module.calls = 10 + hvd.rank()
+    hvd.elastic.TorchState(module).sync()
+    assert module.calls == 10
+
+
 @pytest.mark.ranks(4)
 def test_only_a_newcomer_takes_the_parameters():
     """Parameters differ here, to show who has received them."""

@@ -96,6 +96,7 @@ def test_a_tree_is_one_operation():
     assert reduced["b"][1] == 3 and reduced["c"] is None
     assert after["operations"] == 1
     assert hvd.allreduce_tree({}) == {} and hvd.grouped_allreduce([]) == []
+    assert [row.shape for row in hvd.grouped_allreduce(jnp.ones((2, 3)))] == [(3,), (3,)]
 
 
 @pytest.mark.ranks(2)

@@ -202,6 +202,8 @@ def test_errors_say_what_to_do(servers, ranks):
         (lambda: servers.table("errors", 5), ValueError, "'errors' is open already, with other arguments"),
         (lambda: table.pull([2**64]), ValueError, r"keys have 64 bits"),
         (lambda: servers.table("", 4), ValueError, "a name has 1 to 256 bytes"),
+        (lambda: servers.table("e", "4"), TypeError, "width is '4': expected an integer"),
+        (lambda: servers.dense("e", [1.0, 2.0]), TypeError, "1.0 is no array: expected an array, several"),
         (lambda: servers.table("e", 0), ValueError, "a row has 1 to 65536 values"),
         (lambda: servers.table("e", 4, ps.SGD(-1.0)), ValueError, "learning rate must not be negative"),
         (lambda: servers.table("e", 4, ps.SGD(math.nan)), ValueError, "must be finite"),

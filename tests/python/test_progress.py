@@ -32,6 +32,16 @@ def test_rank_0_shows_the_steps_of_all_ranks():
 
 
 @pytest.mark.ranks(2)
+def test_a_length_that_is_not_known_until_the_end():
+    class Stream(list):
+        def __len__(self):  # as a DataLoader of a stream
+            raise TypeError("no len()")
+
+    bar, _ = bar_of(Stream([1, 2, 3]))
+    assert list(bar) == [1, 2, 3]
+
+
+@pytest.mark.ranks(2)
 def test_no_step_waits_for_another_rank():
     if hvd.rank() == 1:
         objects.broadcast_object(None, name="progress.made")  # rank 0 has made all of its steps

@@ -89,6 +89,9 @@ def test_start_timeout_and_options():
         return os.environ["HVD_START_TIMEOUT"], os.environ["EXTRA"]
 
     assert hvd.run(settings, np=1, start_timeout=7, options=["-x", "EXTRA=1"]) == [("7", "1")]
+    assert hvd.run(settings, np=1, start_timeout=7, env={"EXTRA": 2}) == [("7", "2")]
+    with pytest.raises(TypeError, match="np is '2': expected a whole number"):
+        hvd.run(settings, np="2")
 
 
 def test_an_exception_comes_with_its_ranks_traceback():

@@ -110,6 +110,8 @@ def test_compression(name):
         smaller, context = compression.compress(given)
         assert smaller.dtype is (dtype if given.is_floating_point() else given.dtype)
         assert compression.decompress(smaller, context).dtype is given.dtype
+    for small in (torch.float16, torch.bfloat16):
+        assert compression.compress(torch.ones(3).to(small))[0].dtype is small
 
 
 def test_what_is_built():

@@ -130,6 +130,11 @@ def test_wrong_arguments():
         lambda: hvd.grouped_allreduce_([ones, torch.ones(1).expand(4)]),
         lambda: hvd.sparse_allreduce_async(ones, "s", hvd.Sum),
         lambda: hvd.sparse_allreduce_async(ones.to_sparse(), "s", hvd.Max),
+        lambda: hvd.alltoall(torch.tensor(1.0)),
+        lambda: hvd.DistributedOptimizer(
+            torch.optim.SGD([torch.nn.Parameter(ones)], 0.1), backward_passes_per_step=1.5
+        ),
+        lambda: hvd.DistributedOptimizer(torch.optim.SGD([torch.nn.Parameter(ones)], 0.1), num_groups=1.5),
         lambda: hvd.poll(123456789),
         lambda: hvd.init(process_sets=[ProcessSet([hvd.size()])]),
         lambda: hvd.init(comm=object()),
@@ -156,6 +161,8 @@ WRONG_TYPES = {
     "root": (lambda ones: hvd.broadcast(ones, "0"), "root_rank is '0': expected the number of a rank"),
     "factor": (lambda ones: hvd.allreduce(ones, prescale_factor="a"), "prescale_factor is 'a': expected a number"),
     "set": (lambda ones: hvd.allreduce(ones, process_set=0), "process_set is 0: expected a ProcessSet"),
+    "removed set": (lambda ones: hvd.remove_process_set([0, 1]), r"process_set is \[0, 1\]: expected the ProcessSet"),
+    "state": (lambda ones: hvd.elastic.run(print)(ones), "first argument .* is of type Tensor: expected a State"),
     "new set": (lambda ones: hvd.add_process_set(5), r"ranks is 5: expected numbers of ranks, as in \[0, 2\]"),
     "compression": (lambda ones: hvd.allreduce(ones, compression="fp16"), "compression is 'fp16': .*Compression.fp16"),
     "compression of an optimizer": (lambda ones: optimizer(compression="fp16"), "compression is 'fp16': expected"),

@@ -33,6 +33,15 @@ def test_grouped_allgather(dtype):
     assert equal(hvd.synchronize(hvd.grouped_allgather_async(mine, name="group")), expected)
 
 
+def test_a_group_may_come_from_a_generator():
+    tensors = [torch.ones(hvd.size()), torch.full((hvd.size(), 2), 2.0)]
+    for function in (hvd.grouped_allreduce, hvd.grouped_allreduce_, hvd.grouped_reducescatter, hvd.grouped_allgather):
+        wanted = function([tensor.clone() for tensor in tensors])
+        assert equal(function(tensor.clone() for tensor in tensors), wanted)
+        start = getattr(hvd, f"{function.__name__.rstrip('_')}_async")
+        assert equal(hvd.synchronize(start(tensor.clone() for tensor in tensors)), wanted)
+
+
 def test_a_group_of_allgathers_may_have_several_dtypes():
     results = hvd.grouped_allgather([rows(hvd.rank(), 1, dtype) for dtype in DTYPES])
     assert [(len(result), result.dtype) for result in results] == [(hvd.size(), dtype) for dtype in DTYPES]

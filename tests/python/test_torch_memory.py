@@ -56,7 +56,7 @@ def test_bucket_views():
         assert torch.all(view == sum(rank + number for rank in range(hvd.size())))
     with pytest.raises(ValueError, match="one dtype"):
         hvd.bucket_views([torch.empty(1), torch.empty(1, dtype=torch.int8)])
-    with pytest.raises(ValueError, match="one dtype"):
+    with pytest.raises(ValueError, match="at least one tensor"):
         hvd.bucket_views([])
 
 

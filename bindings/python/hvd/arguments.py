@@ -6,7 +6,7 @@ from __future__ import annotations
 import numbers
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import Any
 
 OPERATIONS = ("Average", "Sum", "Adasum", "Min", "Max", "Product")  # as in hvd.reduce_op, from 0
 
@@ -34,7 +34,7 @@ def rank(value: Any, name: str) -> int:
     except TypeError:
         raise TypeError(_wrong(name, value, "the number of a rank, from 0")) from None
     if not -(2**31) <= number < 2**31:
-        raise ValueError(f"{name} is {number}, which is no rank")
+        raise ValueError(f"{name} is {number}: expected the number of a rank, from 0 to the number of ranks less 1")
     return number
 
 
@@ -62,10 +62,13 @@ def factor(value: Any, name: str) -> float:
 
 def positive(value: Any, name: str) -> int:
     if not isinstance(value, numbers.Real):
-        raise TypeError(_wrong(name, value, "a number, at least 1"))
-    if value < 1:
+        raise TypeError(_wrong(name, value, "a whole number, at least 1"))
+    number = float(value)
+    if not number >= 1:  # NaN is not
         raise ValueError(f"{name} must be at least 1, not {value}")
-    return cast(int, value)
+    if not number.is_integer():
+        raise ValueError(f"{name} must be a whole number, not {value}")
+    return int(number)
 
 
 def operation_name(value: Any) -> str:
@@ -101,6 +104,19 @@ def not_registered(process_set: Any) -> str:
         f"{process_set} is not registered: call hvd.add_process_set() with it on all ranks, or pass it to "
         "hvd.init(process_sets=[...])"
     )
+
+
+def layers_of(value: Any) -> list[Any]:
+    """Keras layers, given as one, as a collection of them, or as None."""
+    if value is None:
+        return []
+    if hasattr(type(value), "trainable_weights"):  # not of the layer itself: a model that is not built has none yet
+        return [value]
+    layers = list(value.values() if hasattr(value, "values") else value) if isinstance(value, Iterable) else [value]
+    for layer in layers:
+        if not hasattr(type(layer), "trainable_weights"):
+            raise ValueError(f"local_layers must be Keras layers, not {type(layer).__name__}")
+    return layers
 
 
 def compressor(value: Any) -> Any:

@@ -245,7 +245,7 @@ def _require_all(ranks: list[int]) -> None:
     size = _native.size()
     if ranks == list(range(size)):
         return
-    _native.shutdown()
+    shutdown()
     raise ValueError(f"a job on some of the ranks is not supported yet: comm={ranks}, but the job has {size} ranks")
 
 
@@ -278,7 +278,11 @@ def is_initialized() -> bool:
 
 
 def rank() -> int:
-    """This process's number in the job, from 0. ValueError if not initialised, as in all functions below."""
+    """This process's number in the job, from 0. Local.
+
+    Raises:
+        ValueError: hvd is not initialised; so does each function from here to `is_homogeneous`.
+    """
     return _native.rank()
 
 
@@ -382,9 +386,12 @@ def ccl_built() -> bool:
 
 
 def algorithm_table() -> str:
-    """Which algorithm serves an allreduce of which size in this job, and why: lines to be read by people.
+    """Returns which algorithm performs an allreduce of which size in this job, and why, as readable lines. Local.
 
-    `HVD_LOG_LEVEL=info` writes them at start, too; `HVD_ALGORITHM` changes the choice.
+    `HVD_LOG_LEVEL=info` also logs them at start; `HVD_ALGORITHM` overrides the choice.
+
+    Raises:
+        ValueError: hvd is not initialised.
     """
     return _native.algorithm_table()
 
@@ -404,6 +411,12 @@ def metrics(since: Mapping[str, float] | None = None) -> dict[str, float]:
     Args:
         since: an earlier result; what has happened after it is returned then, for instance in one training step.
             Present values, such as `lock_state` and the sizes of a server's shards, are always those of now.
+
+    Returns:
+        Values by name; docs/metrics.md has names and units.
+
+    Raises:
+        ValueError: hvd is not initialised.
     """
     now = _native.metrics()
     if "HVD_PROCESS" in os.environ:

@@ -72,7 +72,8 @@ def keep(
         newest: so many are kept; older ones are deleted.
 
     Returns:
-        None if there is no directory.
+        The checkpoints, whose `wait()` returns when the one that is being written is complete and whose `last_error`
+        says why one was not written; None if there is no directory.
 
     Raises:
         OSError: the directory cannot be made or read.

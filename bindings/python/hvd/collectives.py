@@ -59,9 +59,14 @@ def _require_fit(given: Memory, room: Memory, first: int = 0) -> None:
     if room.type.name != given.type.name:
         raise ValueError(f"out is of {room.type.name}, but the array of {given.type.name}")
     if room.device != given.device:
-        raise ValueError("out and the array are on different devices")
+        places = f"{_place_name(room)} and {_place_name(given)}"
+        raise ValueError(f"out and the array are on different devices, {places}: give both on one")
     if room.shape[first:] != given.shape[first:] or len(room.shape) != len(given.shape):
         raise ValueError(f"out has the shape {tuple(room.shape)}, but the array {tuple(given.shape)}")
+
+
+def _place_name(memory: Memory) -> str:
+    return "the CPU" if memory.device < 0 else f"GPU {memory.device}"
 
 
 def _paired(tensor: Any, out: Any) -> tuple[Memory, Memory]:
@@ -214,7 +219,12 @@ def broadcast(
         out: gets the result; may be `tensor`.
 
     Returns:
-        An array of the same kind, shape and dtype. Raises as `allreduce`.
+        An array of the same kind, shape and dtype: the root's.
+
+    Raises:
+        ValueError: `root_rank` is not in the set, the dtype is not supported, or `out` is read-only or does not fit.
+        TypeError: `tensor` is no array, or `root_rank` no integer.
+        HorovodInternalError: the ranks disagree, or one was lost.
     """
     call, room = single_call(_native.BROADCAST, "broadcast", name, tensor, out, process_set, Sum, root_rank)
     _run(name, tensor, call)
@@ -255,13 +265,20 @@ def grouped_allreduce(
     *,
     out: _Outs = None,
 ) -> list[Any]:
-    """Reduces several arrays, which become ready as one: none is reduced before all are there on all ranks.
+    """Reduces several arrays as one operation: none is reduced before all ranks of the set have submitted all of them.
 
-    Args and errors as for `allreduce`; every rank must give equally many arrays, in the same order, on one device.
-    `out`: as many arrays.
+    Args:
+        tensors: at least one array, all on one device; equally many on every rank, in the same order, with the same
+            shapes and dtypes. They may differ in dtype from each other.
+        average, name, op, prescale_factor, postscale_factor, process_set: as for `allreduce`.
+        out: an array for each result, or None in its place for a new one; no two may share memory.
 
     Returns:
-        A list of arrays of the same kinds, shapes and dtypes.
+        A list of arrays of the same kinds, shapes and dtypes, in the order of `tensors`.
+
+    Raises:
+        ValueError: there are no arrays, they are on several devices, or as `allreduce`.
+        TypeError, HorovodInternalError: as `allreduce`.
     """
     factors = prescale_factor, postscale_factor
     result: list[Any] = synchronize(grouped_allreduce_async(tensors, average, name, op, *factors, process_set, out=out))
@@ -331,7 +348,11 @@ def _group_spec(
         for memory in given:
             memory.type.require_reducible(function, op)
     if any(memory.device != given[0].device for memory in given):
-        raise ValueError("the arrays of a group must be on one device")
+        places = ", ".join(dict.fromkeys(map(_place_name, given)))
+        raise ValueError(
+            f"{function}: the arrays of a group are on several devices ({places}): move them to one, or make a call "
+            "for each device"
+        )
     descriptions = tuple([_described(memory) for memory in given])
     place = set_id(process_set), descriptions
     factors = prescale_factor, postscale_factor
@@ -446,7 +467,19 @@ def grouped_allgather(
 ) -> list[Any]:
     """Concatenates several arrays along their first dimensions: as `allgather`, which says what holds for each.
 
-    Every rank must give equally many arrays, in the same order; none is gathered before all are there on all ranks.
+    Every rank of the set must give equally many arrays, in the same order; none is gathered before all ranks have
+    submitted all of them.
+
+    Args:
+        tensors: at least one array, all on one device.
+        out: an array for each result.
+
+    Returns:
+        A list of arrays, in the order of `tensors`.
+
+    Raises:
+        ValueError: there are no arrays, they are on several devices, or as `allgather`.
+        TypeError, HorovodInternalError: as `allgather`.
     """
     result: list[Any] = synchronize(grouped_allgather_async(tensors, name, process_set, out=out))
     return result
@@ -472,14 +505,19 @@ def reducescatter(
     """Reduces an array over all ranks and gives each rank its part of the rows, in rank order.
 
     Args:
-        tensor: an array, of the same shape, with at least one dimension, and dtype on every rank. Rows that do not
-            divide evenly go to the first ranks.
+        tensor: an array of at least one dimension, of the same shape and dtype on every rank. If its rows do not divide
+            evenly, the first ranks receive one more.
         name, prescale_factor, postscale_factor, process_set: as for `allreduce`.
         op: Average, Sum, Min, Max or Product.
         out: gets the result, whose shape it has.
 
     Returns:
-        An array of the same kind and dtype: this rank's rows. Raises as `allreduce` and `allgather`.
+        An array of the same kind and dtype, of shape [this rank's rows, ...].
+
+    Raises:
+        ValueError: there is no first dimension, the dtype cannot be reduced so, `op` is Adasum, or `out` is read-only
+            or does not fit.
+        TypeError, HorovodInternalError: as `allreduce`.
     """
     return synchronize(reducescatter_async(tensor, name, op, process_set, prescale_factor, postscale_factor, out=out))
 
@@ -513,7 +551,19 @@ def grouped_reducescatter(
     """Reduces several arrays and gives each rank its part of their rows: as `reducescatter`, which says what holds for
     each.
 
-    Every rank must give equally many arrays, in the same order; none is reduced before all are there on all ranks.
+    Every rank of the set must give equally many arrays, in the same order; none is reduced before all ranks have
+    submitted all of them.
+
+    Args:
+        tensors: at least one array, all on one device.
+        out: an array for each result.
+
+    Returns:
+        A list of arrays, in the order of `tensors`: this rank's rows of each.
+
+    Raises:
+        ValueError: there are no arrays, they are on several devices, or as `reducescatter`.
+        TypeError, HorovodInternalError: as `reducescatter`.
     """
     result: list[Any] = synchronize(
         grouped_reducescatter_async(tensors, name, op, process_set, prescale_factor, postscale_factor, out=out)
@@ -549,15 +599,20 @@ def alltoall(
 
     Args:
         tensor: an array of at least one dimension; the first one may differ between ranks, the others may not.
-        splits: how many rows go to each rank of the set, in a list or an array; None: equally many, and the first
-            dimension must be divisible by the number of ranks.
+        splits: how many rows go to each rank of the set, as a list or an array of integers; the rows beyond their sum
+            are not sent. None: equally many, and the first dimension must be divisible by the number of ranks.
         name: the same on every rank.
         process_set: the ranks that take part.
         out: gets the result, whose shape it has.
 
     Returns:
-        An array of the same kind and dtype; if splits are given, also the number of rows received from each rank, as
-        an array of int32. Raises as `allgather`.
+        An array of the same kind and dtype, of shape [rows received, ...]; if splits are given, also the number of rows
+        received from each rank, as an array of int32 of shape [ranks of the set].
+
+    Raises:
+        ValueError: there is no first dimension, splits are not one for each rank or add up to more rows than there are,
+            the rows cannot be divided equally, or as `allgather`.
+        TypeError, HorovodInternalError: as `allgather`.
     """
     output, received_splits = synchronize(alltoall_async(tensor, splits, name, process_set, out=out))
     return output if splits is None else (output, received_splits)

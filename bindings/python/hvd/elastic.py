@@ -131,10 +131,12 @@ class State:
         self._host_messages.put((timestamp, update_res))
 
     def commit(self) -> None:
-        """Saves the state, and then leaves for a new job if the hosts have changed. All ranks must call it.
+        """Saves the state, and then leaves for a new job if the hosts have changed. All ranks must call it, after the
+        same step.
 
         Raises:
-            HostsUpdatedInterrupt: they have.
+            HostsUpdatedInterrupt: they have; on all ranks alike.
+            HorovodInternalError: a rank was lost. The state is saved by then.
         """
         self.save()
         self._finished_steps += 1
@@ -150,10 +152,11 @@ class State:
 
         After a failure, a rank whose parameters are still those of the end of this step goes on from there. One that
         failed while they were being changed, or later, goes back to the last commit. Checkpoints are written at commits
-        only. `TorchState` avoids copies this way; other states save everything.
+        only. `TorchState` and `JaxState` avoid copies this way; other states save everything.
 
         Raises:
-            HostsUpdatedInterrupt: the hosts have changed.
+            HostsUpdatedInterrupt: the hosts have changed; on all ranks alike.
+            HorovodInternalError: a rank was lost.
         """
         self.save_step()
         self._finished_steps += 1
@@ -177,6 +180,7 @@ class State:
 
         Raises:
             HostsUpdatedInterrupt: they have; on all ranks alike.
+            HorovodInternalError: a rank was lost.
         """
         changes = 0
         while self._host_messages.qsize():
@@ -329,11 +333,29 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
     hosts have changed (HostsUpdatedInterrupt) it stays as it is, and is not synchronised where hosts were only taken
     away. Either way `reset` joins the new job, or the next epoch of an elastic job, before the next run.
 
-    A newcomer joins here: what it did before was done while the others trained.
+    A newcomer joins here: what it did before was done while the others trained. All ranks must call the function.
+
+    Args:
+        func: called as `func(state, *args, **kwargs)`.
+        reset: leaves the job and joins the next, without arguments; `join_anew` for the jobs of hvdrun.
+
+    Returns:
+        A function that returns what `func` has returned in its last run.
+
+    Raises (the function):
+        TypeError: its first argument is no State.
+        InitError: no new job, or epoch, could be joined.
+        SystemExit: with code 0, in a process for which the job has no place any more.
+        Exception: whatever `func` raises besides HorovodInternalError and HostsUpdatedInterrupt.
     """
 
     @functools.wraps(func)
     def run(state: State, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(state, State):
+            raise TypeError(
+                f"the first argument of a function of elastic.run is of type {type(state).__name__}: expected a State, "
+                "such as hvd.elastic.TorchState"
+            )
         skip_sync, left_at = False, None
         numbers = process_set.numbers_of_optimizers()
         process_set.note_definitions()

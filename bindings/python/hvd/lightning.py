@@ -95,7 +95,8 @@ class HvdStrategy(DDPStrategy):
     def configure_ddp(self) -> None:
         """Instead of wrapping the model."""
         module: Any = self.lightning_module
-        hvd.broadcast_parameters(module.state_dict(), root_rank=0)
+        tensors = {name: value for name, value in module.state_dict().items() if isinstance(value, torch.Tensor)}
+        hvd.broadcast_parameters(tensors, root_rank=0)  # not what get_extra_state() returns
 
     def setup_optimizers(self, trainer: Any) -> None:
         super().setup_optimizers(trainer)
@@ -110,7 +111,8 @@ class HvdStrategy(DDPStrategy):
         """The model may go on to another Trainer, with other optimizers."""
         optimizers: list[Any] = self.optimizers
         for optimizer in optimizers:
-            optimizer.release()
+            if hasattr(optimizer, "release"):  # not yet, where setup_optimizers has failed
+                optimizer.release()
         super().teardown()
 
     @contextmanager

@@ -57,6 +57,9 @@ def allgather_object(obj: object, name: str | None = None, process_set: ProcessS
         name: the same on every rank.
         process_set: the ranks that take part.
 
+    Returns:
+        A list with an object for each rank of the set; this rank's own is a copy, too.
+
     Raises:
         pickle.PicklingError: a rank cannot pickle its object; on every rank.
         ValueError, TypeError: hvd is not initialised, or the set is not registered or does not have this rank.

@@ -26,9 +26,16 @@ class ProcessSet:
     process_set_id: int | None = None
 
     def __init__(self, ranks: Any) -> None:
-        """`ranks`: numbers in the job; or a function that returns them for a job of the size that it is given, for
-        elastic jobs; or a communicator of mpi4py with the processes meant. Of the latter two the ranks are known once
-        the set is registered."""
+        """
+        Args:
+            ranks: numbers in the job, in any order; or a function that returns them for a job of the size that it is
+                given, for elastic jobs; or a communicator of mpi4py with the processes meant. Of the latter two the
+                ranks are known once the set is registered.
+
+        Raises:
+            TypeError: it is none of these. Ranks that do not exist, or come twice, are refused when the set is
+                registered.
+        """
         self._communicator = ranks if is_communicator(ranks) else None
         self._ranks_of_size = ranks if callable(ranks) and self._communicator is None else None
         is_later = self._communicator is not None or self._ranks_of_size is not None
@@ -232,6 +239,8 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     Raises:
         ValueError: operations of this rank are under way in it.
     """
+    if not isinstance(process_set, ProcessSet):
+        raise TypeError(f"process_set is {process_set!r}: expected the ProcessSet that hvd.add_process_set() returned")
     is_known = process_set.process_set_id is not None or process_set in _defined
     if process_set is global_process_set or not is_known or not _native.is_initialized():
         return False

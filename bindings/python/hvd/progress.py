@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import threading
@@ -57,7 +58,8 @@ class tqdm:
         except ImportError:
             raise ImportError("hvd.tqdm needs tqdm: pip install tqdm") from None
         if total is None and isinstance(iterable, Sized):
-            total = len(iterable)
+            with contextlib.suppress(TypeError):  # a DataLoader of a dataset that has no length
+                total = len(iterable)
         self._iterable, self._timeout_s = iterable, timeout_s
         self._counting: _Counting | None = None
         if not basics.is_initialized() or basics.size() == 1:

@@ -28,10 +28,11 @@ HorovodInternalError if a server is lost and does not come back, or comes back w
 from __future__ import annotations
 
 import dataclasses
+import numbers
 import os
 import sys
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Union
 
 import numpy as np
@@ -246,7 +247,18 @@ class Handle:
         return self._work.poll()
 
     def wait(self, timeout: float | None = None) -> Any:
-        """Returns the rows of a pull, and None for a push. TimeoutError after `timeout` seconds; it goes on then."""
+        """Waits until the call is done.
+
+        Args:
+            timeout: in seconds; None: without limit.
+
+        Returns:
+            The rows of a pull, and None for a push.
+
+        Raises:
+            TimeoutError: it is not done after `timeout` seconds, and goes on.
+            ValueError, HorovodInternalError: as the call would have, had it waited.
+        """
         if not self._work.wait(timeout):
             raise TimeoutError(_late(timeout))
         return self._result
@@ -278,7 +290,13 @@ class _AnyTable:
         )
 
     def set_learning_rate(self, rate: float) -> None:
-        """For all pushes that reach the servers from now on. One worker calls it for all."""
+        """Sets the learning rate of all pushes that reach the servers from now on. One worker calls it for all; returns
+        when all servers have it.
+
+        Raises:
+            ValueError: the connections are closed.
+            HorovodInternalError: a server was lost and did not come back.
+        """
         self._native.set_learning_rate(self._number, rate).wait()
 
 
@@ -369,16 +387,39 @@ class DenseTable(_AnyTable):
         self._shapes = shapes
 
     def pull(self, out: Any, wait: bool = True) -> Any:
-        """Copies the values into `out`, and returns it."""
+        """Copies the servers' values into `out`; of a synchronous table as of this worker's clock, which all workers
+        must reach first.
+
+        Args:
+            out: arrays of the shapes given to `dense()`, which can be changed.
+            wait: False: returns a `Handle` at once, whose `wait()` fills `out` and returns it.
+
+        Returns:
+            `out`.
+
+        Raises:
+            ValueError: `out` has other shapes.
+            HorovodInternalError: a server was lost and did not come back, or came back without its rows.
+        """
         flat = np.empty(sum(self._sizes), dtype=np.float32)
         return self._start(TableCall.PULL, None, flat, out, wait)
 
     def push(self, gradients: Any, wait: bool = True) -> Any:
-        """Applies gradients by the table's optimizer."""
+        """Applies gradients by the table's optimizer.
+
+        Args:
+            gradients: arrays of the shapes given to `dense()`; copied, as float32, before the call returns.
+            wait: False: returns a `Handle` at once; the error of one that is dropped is raised by `flush()`.
+
+        Raises:
+            ValueError: gradients of other shapes, or refused by a `Custom` optimizer.
+            HorovodInternalError: a server was lost and did not come back, or came back without its rows.
+        """
         return self._start(TableCall.PUSH, self._flattened(gradients), None, None, wait)
 
     def push_pull(self, gradients: Any, out: Any, wait: bool = True) -> Any:
-        """`push`, and the values after it, in one round trip. Not for synchronous tables."""
+        """`push`, and the values after it, in one round trip. Arguments, result and errors are those of `push` and
+        `pull`; ValueError for a synchronous table."""
         flat = self._flattened(gradients)
         return self._start(TableCall.PUSH_PULL, flat, flat, out, wait)
 
@@ -422,13 +463,17 @@ def _arrays_of(arrays: Any) -> list[Any]:
     """One array, a sequence or iterable of them, a mapping, or torch's named_parameters()."""
     if isinstance(arrays, Mapping):
         return list(arrays.values())
-    if isinstance(arrays, np.ndarray) or _is_torch(arrays):
+    if hasattr(arrays, "shape"):
         return [arrays]
-    found = list(arrays)
+    found = list(arrays) if isinstance(arrays, Iterable) else [arrays]
     return [one[1] if isinstance(one, tuple) and len(one) == 2 and isinstance(one[0], str) else one for one in found]
 
 
 def _shape_of(array: Any) -> tuple[int, ...]:
+    if not hasattr(array, "shape"):
+        raise TypeError(
+            f"{array!r} is no array: expected an array, several, a mapping of them, or a module's named_parameters()"
+        )
     return tuple(int(size) for size in array.shape)
 
 
@@ -510,9 +555,13 @@ class ParameterServers:
                 that call `clock()`, which is what makes rows of the cache old.
 
         Raises:
-            ValueError: on arguments that make no sense.
-            HorovodInternalError: another worker has opened it with other arguments.
+            ValueError: an argument is out of its range, or this worker has opened the table with other arguments.
+            TypeError: `optimizer` or `initializer` is none of those above, or a number is no integer.
+            HorovodInternalError: another worker has opened it with other arguments, or a server was lost.
         """
+        for what, value in {"width": width, "rows": rows, "max_age": max_age, "cache": cache}.items():
+            if not isinstance(value, numbers.Integral):
+                raise TypeError(f"{what} is {value!r}: expected an integer")
         fields = _spec(optimizer, initializer, consistency, average)
         number = self._native.open(name, dense=0, width=width, rows=rows, max_age=max_age, cache=cache, **fields)
         self._tables[name] = Table(self._native, name, number, width)
@@ -538,8 +587,15 @@ class ParameterServers:
             optimizer, consistency, average: as for `table`.
             compensation: factor c of delay compensation, for tables that are not synchronous, with an optimizer that
                 has a learning rate: a gradient g is replaced by g + c g g (w - w_pulled), where w is the present value,
-                and w_pulled the value that this worker pulled last. Servers keep a copy of the table for each worker.
+                and w_pulled the value that this worker pulled last (DC-ASGD, Zheng et al., "Asynchronous Stochastic
+                Gradient Descent with Delay Compensation", ICML 2017). Servers keep a copy of the table for each worker.
                 0: none.
+
+        Raises:
+            ValueError: there are no values, an argument is out of its range, or this worker has opened the table with
+                other arguments.
+            TypeError: `values` has what is no array, or `optimizer` is none of hvd.ps.
+            HorovodInternalError: another worker has opened it with other arguments, or a server was lost.
         """
         arrays = _arrays_of(values)
         shapes = [_shape_of(array) for array in arrays]
@@ -587,8 +643,16 @@ class ParameterServers:
 
     def snapshot(self, folder: str | os.PathLike[str], timeout: float | None = None) -> None:
         """Every server writes its state into this folder, as of one moment, while it goes on. Returns when all files
-        are complete. One worker calls it for all; the folder is one that all servers reach. TimeoutError
-        after `timeout` seconds, or Ctrl-C: the servers go on with it."""
+        are complete. One worker calls it for all.
+
+        Args:
+            folder: which all servers can reach.
+            timeout: in seconds; None: without limit.
+
+        Raises:
+            TimeoutError: after `timeout` seconds; the servers go on with it, as after Ctrl-C.
+            HorovodInternalError: a server cannot write its file, or was lost.
+        """
         Handle(self._native.snapshot(os.path.abspath(folder)), None).wait(timeout)
 
     def restore(self, folder: str | os.PathLike[str], timeout: float | None = None) -> None:
@@ -608,7 +672,11 @@ class ParameterServers:
 
     def close(self) -> None:
         """This worker has no more to do: waits for its calls, and leaves. In a job whose workers serve, waits for the
-        others, too. After Ctrl-C it may be called again."""
+        others, too. After Ctrl-C it may be called again.
+
+        Raises:
+            ValueError, HorovodInternalError: the first error of calls whose handle was dropped.
+        """
         self._native.close()
 
     def __enter__(self) -> ParameterServers:

@@ -26,6 +26,9 @@ def check_gradient_reduction(op: int, predivide_factor: float) -> None:
     arguments.reduce_op(op)
     arguments.factor(predivide_factor, "gradient_predivide_factor")
     if predivide_factor != 1.0 and op != Average:
-        raise ValueError("gradient_predivide_factor needs op=Average")
+        raise ValueError(
+            f"gradient_predivide_factor={predivide_factor} needs op=Average, not {arguments.OPERATIONS[op]}: only "
+            "averages can be divided before the sum"
+        )
     if not predivide_factor > 0:
         raise ValueError(f"gradient_predivide_factor must be positive, not {predivide_factor}")

@@ -12,7 +12,7 @@ import datetime
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,7 +57,18 @@ def of_this_process() -> Rendezvous | None:
 
 def start_timeout_s() -> float:
     """How long `init()` waits for the other ranks."""
-    return float(os.environ.get("HVD_START_TIMEOUT") or os.environ.get("HOROVOD_START_TIMEOUT") or 30)
+    return seconds_in_environment(("HVD_START_TIMEOUT", "HOROVOD_START_TIMEOUT"), 30)
+
+
+def seconds_in_environment(names: Iterable[str], default: float) -> float:
+    """Of the first of these variables that is set. ValueError, with its name, if it is no number."""
+    for name in names:
+        if text := os.environ.get(name):
+            try:
+                return float(text)
+            except ValueError:
+                raise ValueError(f"{name} is {text!r}: expected a number of seconds") from None
+    return default
 
 
 def is_communicator(value: object) -> bool:

@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple, TextIO, TypeVar
 
 import cloudpickle
 
-from hvd import _native, basics, failure, installation
+from hvd import _native, arguments, basics, failure, installation
 from hvd.exceptions import RankFailedError
 from hvd.outcome import Outcome, first_to_fail, raise_failure
 from hvd.private_folder import PrivateFolder
@@ -98,8 +98,7 @@ def run(
             elastic job could not go on for another reason.
     """
     is_elastic = min_np is not None or max_np is not None
-    if np < 1:
-        raise ValueError(f"np must be at least 1, not {np}")
+    np = arguments.positive(np, "np")
     python = executable or sys.executable
     if not python:
         raise ValueError("executable must be given: this process does not know its own Python")
@@ -112,7 +111,8 @@ def run(
         command += ["--verbose"] if verbose else []
         command += [*options, python, "-c", START, str(folder.path)]
         command += [path for path in sys.path if isinstance(path, str)]
-        variables = environment({**os.environ, **(env or {})}, start_timeout)
+        added = {name: str(value) for name, value in (env or {}).items()}
+        variables = environment({**os.environ, **added}, start_timeout)
         code, last_lines = run_to_its_end(command, variables, folder, sys.stdout, sys.stderr)
         return results(folder.path, None if is_elastic else np, code, last_lines)
 

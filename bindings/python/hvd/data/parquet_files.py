@@ -26,6 +26,8 @@ class Parquet:
         )
         self._fragments = {fragment.path: fragment for fragment in self._dataset.get_fragments()}
         names = self._dataset.schema.names
+        if isinstance(columns, str):
+            columns = [columns]
         if columns is not None and len(columns) == 0:
             raise ValueError("columns is empty: name one at least, or leave it out to read all")
         self.columns = list(columns) if columns is not None else names

@@ -64,6 +64,12 @@ class Reader:
 
     Attributes:
         epoch: the number of the one that is going on, or of the next.
+
+    Raises:
+        ValueError: an argument is out of its range. In an iteration or `len()`: the ranks' readers differ, there are no
+            rows, or a file is damaged; what one rank finds while it counts is raised on all.
+        TimeoutError: in an iteration: a file system has not answered for `timeout_s` seconds.
+        HorovodInternalError: in an iteration or `len()`: a rank was lost while the rows were counted.
     """
 
     def __init__(

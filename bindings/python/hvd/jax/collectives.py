@@ -113,7 +113,10 @@ def _gradients(operation: _Operation, rows: tuple[int, ...], cotangents: list[ja
     ranks compute alike counts once."""
     unnamed = dataclasses.replace(operation, name=None, rows=None)
     if operation.collective in (_native.ALLREDUCE, _native.REDUCESCATTER) and operation.op not in (Average, Sum):
-        raise NotImplementedError("only averages and sums have a gradient that is a collective")
+        raise NotImplementedError(
+            f"{operation.function} with op={arguments.OPERATIONS[operation.op]}: only averages and sums have a "
+            "gradient that is a collective; give it jax.lax.stop_gradient(array)"
+        )
     if operation.collective == _native.ALLREDUCE:
         return _run(unnamed, *cotangents)
     if operation.collective == _native.BROADCAST:
@@ -239,6 +242,7 @@ def grouped_allreduce(
 ) -> list[jax.Array]:
     """Reduces several arrays, as `allreduce`, in one operation: as many on every rank, in the same order. Arguments and
     errors are those of `allreduce`."""
+    arrays = list(arrays)
     if not arrays:
         return []
     function = "allreduce" if len(arrays) == 1 else "grouped_allreduce"
@@ -262,8 +266,9 @@ def broadcast(
         An array of the same shape and dtype. Differentiable.
 
     Raises:
-        ValueError, TypeError: this rank's call is wrong, or the root is not in the set.
-        jax.errors.JaxRuntimeError: the ranks disagree, or one was lost; where the program runs.
+        ValueError, TypeError: this rank's call is wrong.
+        jax.errors.JaxRuntimeError: the root is not in the set, the ranks disagree, or one was lost; where the program
+            runs.
     """
     return _grouped_broadcast([array], root_rank, name, process_set)[0]
 

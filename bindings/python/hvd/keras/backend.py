@@ -40,7 +40,9 @@ class Backend:
 
     def why_not_a_variable(self, variable: Any) -> str | None:
         """Why this cannot be overwritten; None: it can."""
-        return None
+        if hasattr(variable, "shape") and hasattr(variable, "dtype"):
+            return None
+        return f"a variable is needed, not {type(variable).__name__}"
 
     def broadcast_variables(self, variables: Sequence[Any], root_rank: int, process_set: ProcessSet) -> None:
         """Overwrites variables, which have the same shapes and dtypes on every rank of the set, with the root's."""

@@ -128,7 +128,10 @@ class KerasState(ObjectState):
         variables = saved["variables"]
         if variables and len(variables) != len(self._saved_variables):
             count = len(self._saved_variables)
-            raise ValueError(f"it has {len(variables)} variables, and this state {count}: call model.build() before it")
+            raise ValueError(
+                f"the checkpoint has {len(variables)} variables, but this state has {count}: make the same model and "
+                "optimizer, and call model.build() before making the state"
+            )
         for variable, value in zip(state_of(self.model, self.optimizer), variables):
             if value is not None:  # else it is in Keras's file
                 variable.assign(value)

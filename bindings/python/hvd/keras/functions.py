@@ -35,7 +35,9 @@ def allreduce(
         A tensor; for NumPy arrays and numbers a NumPy array.
 
     Raises:
-        ValueError: on wrong arguments, HorovodInternalError: where ranks differ, or one was lost.
+        ValueError, TypeError: this rank's call is wrong.
+        HorovodInternalError: a rank was lost; on PyTorch and JAX also if the ranks disagree.
+        tf.errors.FailedPreconditionError: on TensorFlow, if the ranks disagree.
     """
     op = resolve_op(op, average if op is None else None)  # horovod.keras has average=True by default
     return _applied(
@@ -52,19 +54,57 @@ def allreduce(
 
 
 def allgather(value: Any, name: str | None = None) -> Any:
-    """The values of all ranks, one after another along the first dimension, which may differ. All ranks must call it.
-    Arguments, result and errors as for `allreduce`."""
+    """Concatenates the values of all ranks along the first dimension, in rank order. All ranks must call it.
+
+    Args:
+        value: as for `allreduce`, with at least one dimension; the first one may differ between ranks, the others may
+            not.
+        name: the same on every rank; None: operations are numbered.
+
+    Returns:
+        As `allreduce`, of shape [sum of the first dimensions, ...], the same on every rank.
+
+    Raises:
+        ValueError, tf.errors.FailedPreconditionError: the value is a scalar; the second on TensorFlow.
+        Other errors: as `allreduce`.
+    """
     return _applied(lambda tensor: backend().allgather(tensor, name), value)
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
-    """The root's value, on every rank. All ranks must call it. Arguments, result and errors as for `allreduce`."""
+    """Gives every rank the root's value. All ranks must call it.
+
+    Args:
+        value: as for `allreduce`; of the others' only shape and dtype matter.
+        root_rank: the rank whose value everybody gets.
+        name: the same on every rank; None: operations are numbered.
+
+    Returns:
+        As `allreduce`, of the value's shape and dtype.
+
+    Raises:
+        ValueError, tf.errors.InvalidArgumentError: there is no such rank; the second on TensorFlow.
+        Other errors: as `allreduce`.
+    """
     return _applied(lambda tensor: backend().broadcast(tensor, root_rank, name), value)
 
 
 def reducescatter(value: Any, name: str | None = None, op: int = Average) -> Any:
-    """Reduces a value, and gives each rank its part of the rows. All ranks must call it. Arguments, result and errors
-    as for `allreduce`; op: Average (the default), Sum, Min, Max or Product."""
+    """Reduces a value over all ranks, and gives each rank its part of the rows, in rank order. All ranks must call it.
+
+    Args:
+        value: as for `allreduce`, with at least one dimension. If its rows do not divide evenly, the first ranks
+            receive one more.
+        name: the same on every rank; None: operations are numbered.
+        op: Average (the default), Sum, Min, Max or Product.
+
+    Returns:
+        As `allreduce`, of shape [this rank's rows, ...].
+
+    Raises:
+        ValueError, tf.errors.FailedPreconditionError: the value is a scalar; the second on TensorFlow.
+        Other errors: as `allreduce`.
+    """
     return _applied(lambda tensor: backend().reducescatter(tensor, name, op), value)
 
 

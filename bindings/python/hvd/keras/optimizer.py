@@ -195,6 +195,7 @@ def PartialDistributedOptimizer(
     Args:
         local_layers: a layer, or several. They need not be built yet. None: all layers are shared.
     """
+    layers = arguments.layers_of(local_layers)
     distributed = DistributedOptimizer(
         optimizer,
         name,
@@ -211,9 +212,7 @@ def PartialDistributedOptimizer(
         process_set,
         scale_local_gradients,
     )
-    if local_layers is not None:
-        several = isinstance(local_layers, (list, tuple, set))
-        _innermost(distributed)._reduction.leave_out(local_layers if several else [local_layers])
+    _innermost(distributed)._reduction.leave_out(layers)
     return distributed
 
 
@@ -275,8 +274,10 @@ def _reduction_for(
         arguments.compressor(compression)
     if isinstance(groups, int):
         num_groups, groups = groups, None
-    if num_groups < 0 or (num_groups and groups is not None):
-        raise ValueError("num_groups must not be negative, and excludes groups")
+    if num_groups < 0:
+        raise ValueError(f"num_groups must be 0 or more, not {num_groups}")
+    if num_groups and groups is not None:
+        raise ValueError(f"num_groups={num_groups} and groups are both given: give only one of them")
     if basics.is_initialized() and not process_set._is_known():
         raise ValueError(arguments.not_registered(process_set))
     basics.rank()  # raises if hvd is not initialised

@@ -37,7 +37,9 @@ class Layout:
         if (self.workers is None) == (self.hosts is None):
             raise ValueError(f"num_workers is {self.workers} and num_hosts is {self.hosts}: give one of them")
         if self.size < 1:
-            raise ValueError(f"{self.size} workers: at least one")
+            given = f"num_hosts is {self.hosts} and num_workers_per_host is {self.workers_per_host}"
+            given = given if self.workers is None else f"num_workers is {self.workers}"
+            raise ValueError(f"{given}: there must be at least one worker")
 
     @property
     def size(self) -> int:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import pickle
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO, TypeVar
 
+from hvd import rendezvous
 from hvd.cluster import Place, PlaceAddress, PlacesJob, Ticket
 from hvd.exceptions import RankFailedError
 from hvd.spark import channel, engine, run_function
@@ -73,7 +73,10 @@ def run_elastic(
     size = spark.default_parallelism() if num_proc is None else num_proc
     least, most = min_num_proc or size, max_num_proc or max(size, min_num_proc or 0)
     if not 1 <= least <= size <= most:
-        raise ValueError(f"{least} ranks at least, {size} at the beginning, {most} at most: they must not decrease")
+        raise ValueError(
+            f"min_num_proc is {least}, num_proc is {size}, max_num_proc is {most}: expected 1 <= min_num_proc <= "
+            "num_proc <= max_num_proc (num_proc is SparkContext.defaultParallelism by default)"
+        )
     timeout_s = run_function.start_timeout_s(start_timeout)
     job = PlacesJob(fn, args, kwargs)
     with _kept_places(spark, job.ticket, most) as places:
@@ -101,7 +104,7 @@ def run_elastic(
 
 def _options(elastic_timeout: float | None, reset_limit: int | None, with_time: bool) -> list[str]:
     if elastic_timeout is None:
-        elastic_timeout = float(os.environ.get("HOROVOD_ELASTIC_TIMEOUT") or _ELASTIC_TIMEOUT_S)
+        elastic_timeout = rendezvous.seconds_in_environment(["HOROVOD_ELASTIC_TIMEOUT"], _ELASTIC_TIMEOUT_S)
     options = ["--tag-output", "--elastic-timeout", f"{elastic_timeout:g}"]
     options += ["--timestamp-output"] if with_time else []
     return options if reset_limit is None else [*options, "--reset-limit", str(reset_limit)]

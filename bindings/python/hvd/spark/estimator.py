@@ -51,7 +51,20 @@ class HvdEstimator(Estimator[Any], EstimatorParams):
 
     def fit_on_parquet(self, params: Mapping[Any, Any] | None = None, dataset_idx: int | None = None) -> Any:
         """Trains on the Parquet files at the store's train path, and validates on those at its val path if the param
-        validation is set."""
+        validation is set. Called on the driver.
+
+        Args:
+            params: values by Param that replace this estimator's for this fit.
+            dataset_idx: the number behind the store's paths, as `prepare_data` gives it; None: the paths without one.
+
+        Returns:
+            The trained model, for `transform`.
+
+        Raises:
+            ValueError: a param is missing, a column is not there, or there are fewer rows than ranks.
+            FileNotFoundError: there are no files at the train or val path.
+            Exception: as from `hvd.spark.run`.
+        """
         chosen = self.copy(dict(params)) if params else self
         chosen._check()
         store = chosen.getStore()

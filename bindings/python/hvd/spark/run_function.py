@@ -12,7 +12,7 @@ from typing import Any, TextIO, TypeVar
 
 import cloudpickle
 
-from hvd import cluster
+from hvd import cluster, rendezvous
 from hvd.exceptions import InitError, RankFailedError, RankLostError
 from hvd.outcome import Outcome
 from hvd.spark import engine, feeding, output
@@ -114,7 +114,9 @@ def run_on(
 
 
 def start_timeout_s(given: float | None) -> float:
-    return float(os.environ.get("HOROVOD_SPARK_START_TIMEOUT") or _START_TIMEOUT_S) if given is None else given
+    if given is not None:
+        return given
+    return rendezvous.seconds_in_environment(["HOROVOD_SPARK_START_TIMEOUT"], _START_TIMEOUT_S)
 
 
 def run_stage(

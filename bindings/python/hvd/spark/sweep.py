@@ -139,7 +139,13 @@ class Trial:
 
     def note(self, results: Any, metric: str) -> None:
         self.results = results
-        self.value = float(results[metric] if isinstance(results, Mapping) else results)
+        if isinstance(results, Mapping) and metric not in results:
+            raise ValueError(f"train returned no {metric!r}, but {', '.join(map(repr, results))}: say which by metric=")
+        found = results[metric] if isinstance(results, Mapping) else results
+        try:
+            self.value = float(found)
+        except (TypeError, ValueError):
+            raise ValueError(f"train returned {found!r} on rank 0: expected a number, or a dict with one") from None
 
     def order(self, maximize: bool) -> tuple[bool, float, int]:
         is_bad = self.value is None or self.value != self.value  # not a number

@@ -92,7 +92,10 @@ def endless(batches: Callable[[], Iterator[Any]]) -> Generator[Any, None, None]:
             is_empty = False
             yield batch
         if is_empty:
-            raise ValueError("what this rank trains on, or is validated on, has no more batches")
+            raise ValueError(
+                "this rank has no more batches of training or validation data: give more rows, a smaller batch_size or "
+                "val_batch_size, or fewer ranks (num_proc)"
+            )
 
 
 def gpu_of_this_rank(wanted: bool, count: int) -> int | None:

@@ -59,6 +59,11 @@ class LocalGradientAggregationHelper:
         dense = [tf.convert_to_tensor(gradient) if gradient is not None else None for gradient in grads]
         self._make_sums(dense)
         assert self._sums is not None
+        if late := [i for i, gradient in enumerate(dense) if gradient is not None and self._sums[i] is None]:
+            raise ValueError(
+                f"the gradients of variables {late} were None in the first backward pass, and are not now: with "
+                f"backward_passes_per_step={self.backward_passes_per_step} give zeros where a pass has no gradient"
+            )
         added = [
             self._sums[i].assign_add(gradient, read_value=False)
             for i, gradient in enumerate(dense)

@@ -167,7 +167,7 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
 ) -> Any:
-    """Reduces a tensor over all ranks.
+    """Reduces a tensor over all ranks of the set, which must all call it.
 
     Args:
         tensor: a tensor, variable or whatever converts to one, of the same shape and dtype on every rank; bool: only
@@ -190,7 +190,12 @@ def allreduce(
         if op is Average or Sum.
 
     Raises:
+        ValueError, TypeError: hvd is not initialised, the process set is not registered, or an argument is of no use.
         NotImplementedError: IndexedSlices with another op than Average or Sum, or with scale factors.
+        tf.errors.InvalidArgumentError: the dtype lacks the operation, or the name is in use on this rank.
+        tf.errors.FailedPreconditionError: the ranks disagree about shape, dtype, operation or factors.
+        tf.errors.UnknownError: a rank was lost, or the runtime was shut down; a HorovodInternalError, too, in eager
+            mode.
     """
     op = arguments.reduce_op(resolve_op(op, average))
     if isinstance(tensor, tf.IndexedSlices):
@@ -241,7 +246,7 @@ def grouped_allreduce(
     Returns:
         New tensors of the same shapes and dtypes, and IndexedSlices as `allreduce` returns them.
     """
-    op = arguments.reduce_op(resolve_op(op, average))
+    op, tensors = arguments.reduce_op(resolve_op(op, average)), list(tensors)
     if not tensors:
         return []
     reduced: list[Any] = [None] * len(tensors)
@@ -269,7 +274,7 @@ def allgather(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> tf.Tensor:
-    """Concatenates the ranks' tensors along the first dimension, in rank order.
+    """Concatenates the ranks' tensors along the first dimension, in rank order. All ranks of the set must call it.
 
     Args:
         tensor: at least one dimension; the first one may differ between ranks, the others may not.
@@ -279,6 +284,11 @@ def allgather(
 
     Returns:
         A new tensor of shape [sum of the first dimensions, ...], the same on every rank. Differentiable.
+
+    Raises:
+        tf.errors.FailedPreconditionError: the tensor is a scalar, or the ranks disagree about dtype or other
+            dimensions.
+        ValueError, TypeError, other errors: as `allreduce`.
     """
     name = wire_name("allgather", name, ignore_name_scope)
     return gather_tensors([_converted(tensor)], name, set_id(process_set))[0]
@@ -292,8 +302,13 @@ def grouped_allgather(
 ) -> list[tf.Tensor]:
     """Concatenates several tensors along their first dimensions: as `allgather`, which says what holds for each.
 
-    Every rank must give equally many tensors, in the same order; none is gathered before all are there on all ranks.
+    Every rank of the set must give equally many tensors, in the same order; none is gathered before all ranks have
+    submitted all of them.
+
+    Returns:
+        New tensors, in the order of `tensors`; an empty list for none. Differentiable. Raises as `allgather`.
     """
+    tensors = list(tensors)
     if not tensors:
         return []
     name = wire_name("grouped_allgather", name, ignore_name_scope)
@@ -307,10 +322,10 @@ def broadcast(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> tf.Tensor:
-    """Gives every rank the root's tensor.
+    """Gives every rank the root's tensor. All ranks of the set must call it.
 
     Args:
-        tensor: the same shape and dtype on every rank.
+        tensor: the same shape and dtype on every rank; of the others' only these matter.
         root_rank: the root's number in the job, also if the process set has fewer ranks.
         name: the same on every rank.
         ignore_name_scope: as for `allreduce`.
@@ -318,6 +333,10 @@ def broadcast(
 
     Returns:
         A new tensor of the same shape and dtype. Differentiable.
+
+    Raises:
+        tf.errors.InvalidArgumentError: the root is not in the set, or the name is in use on this rank.
+        ValueError, TypeError, other errors: as `allreduce`.
     """
     name = wire_name("broadcast", name, ignore_name_scope)
     return broadcast_tensors([_converted(tensor)], root_rank, name, process_set)[0]
@@ -365,18 +384,25 @@ def alltoall(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Sends each rank its rows of the tensor, and concatenates what comes from each rank, in rank order.
+    """Sends each rank its rows of the tensor, and concatenates what comes from each rank, in rank order. All ranks of
+    the set must call it.
 
     Args:
         tensor: at least one dimension; the first one may differ between ranks, the others may not.
-        splits: how many rows go to each rank of the set, integers; None: equally many, and the first dimension must be
-            divisible by the number of ranks.
+        splits: how many rows go to each rank of the set, integers; the rows beyond their sum are not sent. None:
+            equally many, and the first dimension must be divisible by the number of ranks.
         name: the same on every rank.
         ignore_name_scope: as for `allreduce`.
         process_set: the ranks that take part.
 
     Returns:
-        A new tensor; if splits are given, also the number of rows received from each rank (int32). Differentiable.
+        A new tensor of shape [rows received, ...]; if splits are given, also the number of rows received from each rank
+        (int32). Differentiable.
+
+    Raises:
+        tf.errors.InvalidArgumentError: splits are not an integer for each rank, or add up to more rows than there are.
+        tf.errors.FailedPreconditionError: the tensor is a scalar, or the ranks disagree.
+        ValueError, TypeError, other errors: as `allreduce`.
     """
     tensor = _converted(tensor)
     _require_rows(tensor, "alltoall")
@@ -444,16 +470,21 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> tf.Tensor:
-    """Reduces a tensor over all ranks, and gives each rank its rows of the result.
+    """Reduces a tensor over all ranks of the set, which must all call it, and gives each rank its rows of the result,
+    in rank order.
 
     Args:
-        tensor: at least one dimension; the same shape and dtype on every rank. Rows that do not divide evenly go to the
-            first ranks.
+        tensor: at least one dimension; the same shape and dtype on every rank. If its rows do not divide evenly, the
+            first ranks receive one more.
         op: Average (the default), Sum, Min, Max or Product.
         The others as for `allreduce`.
 
     Returns:
         A new tensor of shape [rows of this rank, ...]. Differentiable, if op is Average or Sum.
+
+    Raises:
+        tf.errors.FailedPreconditionError: the tensor is a scalar, or the ranks disagree.
+        ValueError, TypeError, other errors: as `allreduce`.
     """
     name = wire_name("reducescatter", name, ignore_name_scope)
     factors = (prescale_factor, postscale_factor)
@@ -474,6 +505,7 @@ def grouped_reducescatter(
 ) -> list[tf.Tensor]:
     """Reduces and scatters several tensors, which become ready as one: as `reducescatter`, which says what holds for
     each. Every rank must give equally many tensors, in the same order."""
+    tensors = list(tensors)
     if not tensors:
         return []
     name = wire_name("grouped_reducescatter", name, ignore_name_scope)
@@ -483,7 +515,13 @@ def grouped_reducescatter(
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> Any:
-    """Waits until all ranks have come here. In a graph: the operation that does."""
+    """Returns when all ranks of the set have called it, which they all must. In a graph: the operation that does.
+
+    Raises:
+        ValueError: hvd is not initialised, or the process set is not registered.
+        tf.errors.InvalidArgumentError: this rank is not in the set.
+        tf.errors.UnknownError: a rank was lost, or has not come in time; in eager mode a HorovodInternalError, too.
+    """
     return run("barrier", tensor_name=wire_name("barrier", None), process_set=set_id(process_set))
 
 
@@ -493,6 +531,10 @@ def join() -> tf.Tensor:
 
     Returns:
         The last rank that joined (int32).
+
+    Raises:
+        ValueError: hvd is not initialised.
+        tf.errors.UnknownError: a rank was lost, or has not come in time; in eager mode a HorovodInternalError, too.
     """
     set_id(global_process_set)
     return run("join")

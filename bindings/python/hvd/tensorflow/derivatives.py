@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvd.arguments import OPERATIONS
 from hvd.reduce_op import Average, Sum
 from hvd.tensorflow.collectives import gather_tensors, reduce_tensors, run, size_op
 from hvd.tensorflow.library import ops
@@ -23,7 +24,10 @@ def _factor(op: Any, name: str) -> float:
 
 def _refuse_unless_linear(op: Any) -> None:
     if op.get_attr("reduce_op") not in (Average, Sum):
-        raise LookupError("hvd: only averages and sums have a gradient that is a collective")
+        raise LookupError(
+            "hvd: only averages and sums have a gradient that is a collective, and not "
+            f"op={OPERATIONS[op.get_attr('reduce_op')]}: give it tf.stop_gradient(tensor)"
+        )
 
 
 @tf.RegisterGradient("HvdAllreduce")

@@ -51,6 +51,12 @@ def any_complex(tensors: Sequence[tf.Tensor]) -> bool:
 
 def to_send(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """What ops are given for these tensors; those that are not complex stay as they are."""
+    for tensor in tensors:
+        if not (is_movable(tensor.dtype) or tensor.dtype.is_complex):
+            raise TypeError(
+                f"tensors of {tensor.dtype.name} are not supported: use broadcast_object() or allgather_object(), or "
+                "tf.bitcast() to integers of the same width"
+            )
     return [_paired(tensor) if tensor.dtype.is_complex else tensor for tensor in tensors]
 
 

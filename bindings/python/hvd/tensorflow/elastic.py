@@ -16,8 +16,9 @@ from hvd.tensorflow.functions import broadcast_object, broadcast_variables
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates a training function, whose first argument is a state: it is called again, from the state saved last,
-    when the job breaks, and with the state as it is when hosts were added or removed."""
+    """Makes a training function elastic: see `hvd.elastic.run_fn`. Its first argument is a State, such as
+    TensorFlowState or TensorFlowKerasState. TensorFlow's UnknownError with hvd's text counts as a
+    HorovodInternalError."""
 
     @functools.wraps(func)
     def translating(*args: Any, **kwargs: Any) -> Any:

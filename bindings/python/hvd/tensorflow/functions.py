@@ -101,6 +101,11 @@ def broadcast_object(
 
     Returns:
         The root's own object there, a copy on the other ranks.
+
+    Raises:
+        pickle.PicklingError: the root cannot pickle its object; on every rank.
+        ValueError, TypeError: hvd is not initialised, the set is not registered, or the root is not in it.
+        HorovodInternalError: a rank was lost, or has not come in time.
     """
     return objects.broadcast_object(obj, root_rank, name, process_set)
 
@@ -118,6 +123,21 @@ def broadcast_object_fn(
 def allgather_object(
     obj: object, session: Any = None, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """Gives every rank the objects of all ranks, in rank order, pickled on the way. All ranks must call it."""
+    """Gives every rank the objects of all ranks of the set, pickled on the way. All of them must call it.
+
+    Args:
+        obj: anything that cloudpickle can write.
+        session: not needed; for scripts that give it.
+        name: the same on every rank.
+        process_set: the ranks that take part.
+
+    Returns:
+        A list with an object for each rank of the set, in rank order.
+
+    Raises:
+        pickle.PicklingError: a rank cannot pickle its object; on every rank.
+        ValueError, TypeError: hvd is not initialised, or the set is not registered or does not have this rank.
+        HorovodInternalError: a rank was lost, or has not come in time.
+    """
     basics.rank()
     return objects.allgather_object(obj, name, process_set)

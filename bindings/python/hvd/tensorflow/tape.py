@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from hvd.arguments import layers_of
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Average
 from hvd.tensorflow.compression import Compression, Compressor
@@ -169,10 +170,7 @@ def PartialDistributedGradientTape(
         process_set,
         scale_local_gradients,
     )
-    layers = [] if local_layers is None else tf.nest.flatten(local_layers)
-    for layer in layers:
-        if not hasattr(layer, "trainable_weights"):
-            raise ValueError(f"local_layers must be Keras layers, not {type(layer).__name__}")
+    for layer in layers_of(local_layers):
         for variable in layer.trainable_weights:
             tape.register_local_source(variable)
     return tape

@@ -184,6 +184,12 @@ def _group_call(
 ) -> Call:
     sent, addresses, descriptions = described
     device, stream = place_of(sent[0]) if sent else CPU_PLACE
+    if any(tensor.device != sent[0].device for tensor in sent):
+        devices = ", ".join(dict.fromkeys(str(tensor.device) for tensor in sent))
+        raise ValueError(
+            f"{function}: the tensors of a group are on several devices ({devices}): move them to one, or make a call "
+            "for each device"
+        )
     number = set_id(process_set)
     factors = prescale_factor, postscale_factor
     spec = find_spec(collective, function, name, number, descriptions, op, 0, *factors, device)
@@ -292,7 +298,7 @@ def grouped_allreduce_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Starts an allreduce of several tensors into new ones. Arguments as for `grouped_allreduce`; returns a handle."""
-    op = resolve_op(op, average)
+    op, tensors = resolve_op(op, average), list(tensors)
     call, outputs = grouped_allreduce_call(tensors, False, name, op, prescale_factor, postscale_factor, process_set)
     return register(_native.submit(*call), wait_for, lambda _: delivered_group(outputs, tensors, False))
 
@@ -307,7 +313,7 @@ def grouped_allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Starts an allreduce of several tensors in place. Arguments as for `grouped_allreduce`; returns a handle."""
-    op = resolve_op(op, average)
+    op, tensors = resolve_op(op, average), list(tensors)
     call, outputs = grouped_allreduce_call(tensors, True, name, op, prescale_factor, postscale_factor, process_set)
     return register(_native.submit(*call), wait_for, lambda _: delivered_group(outputs, tensors, True))
 
@@ -322,11 +328,11 @@ def grouped_allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
     """Reduces several tensors in place, and returns them. Arguments as for `grouped_allreduce`; not differentiable."""
-    op = resolve_op(op, average)
+    op, tensors = resolve_op(op, average), list(tensors)
     if is_compiling():
         factors = prescale_factor, postscale_factor
-        torch.ops.hvd.grouped_allreduce_(list(tensors), name, op, *factors, set_id(process_set))
-        return list(tensors)
+        torch.ops.hvd.grouped_allreduce_(tensors, name, op, *factors, set_id(process_set))
+        return tensors
     return run_grouped_allreduce(tensors, True, name, op, prescale_factor, postscale_factor, process_set)
 
 
@@ -364,6 +370,7 @@ def grouped_allgather_async(
     tensors: Sequence[torch.Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> int:
     """Starts an allgather of several tensors. Arguments as for `grouped_allgather`; returns a handle."""
+    tensors = list(tensors)
     work = start_group(_native.ALLGATHER, "grouped_allgather", name, process_set, tensors)
     return register(work, wait_for, lambda work: taken_outputs(work, tensors))
 
@@ -401,6 +408,7 @@ def alltoall_async(
     process_set: ProcessSet = global_process_set,
 ) -> int:
     """Starts an alltoall. Arguments as for `alltoall`; the handle's result is always (output, received_splits)."""
+    _require_rows(tensor)
     rows = None if splits is None else _listed_splits(splits)
     sent, address, description = describe(tensor, _native.ALLTOALL, Sum)
     device, stream = place_of(sent)
@@ -442,7 +450,7 @@ def grouped_reducescatter_async(
     postscale_factor: float = 1.0,
 ) -> int:
     """Starts a reducescatter of several tensors. Arguments as for `grouped_reducescatter`; returns a handle."""
-    op = resolve_op(op, None)
+    op, tensors = resolve_op(op, None), list(tensors)
     factors = prescale_factor, postscale_factor
     work = start_group(_native.REDUCESCATTER, "grouped_reducescatter", name, process_set, tensors, op, *factors)
     return register(work, wait_for, lambda work: taken_outputs(work, tensors))

@@ -31,7 +31,10 @@ def _set_of(number: int) -> ProcessSet:
         return global_process_set
     found = next((one for one in sets._registered if one.process_set_id == number), None)
     if found is None:
-        raise ValueError(f"process set {number} is not registered any more: what was compiled with it is of no use")
+        raise ValueError(
+            f"a compiled function uses process set {number}, which is not registered any more: call "
+            "torch.compiler.reset(), and compile it with a set that is"
+        )
     return found
 
 
@@ -53,7 +56,7 @@ def _differentiate(name: str, backward: Callable[..., Any], setup: Callable[...,
 
 def _has_no_gradient(gradient: torch.Tensor) -> torch.Tensor:
     """An operator, so that a backward pass is refused when it is run, and not when it is compiled."""
-    raise NotImplementedError("only averages and sums have a gradient that is a collective")
+    raise NotImplementedError("only averages and sums have a gradient that is a collective; detach() the input")
 
 
 def _same_shape(tensor: torch.Tensor, *_: object) -> torch.Tensor:
@@ -288,7 +291,10 @@ def _reducescatter_backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Ten
 def _run_allgather_rows(tensor: torch.Tensor, rows: int, number: int) -> torch.Tensor:
     gathered = synchronize(collectives.allgather_async(tensor.contiguous(), None, _set_of(number)))
     if gathered.shape[0] != rows:
-        raise RuntimeError("a rank has joined between a reducescatter that it took part in and its backward pass")
+        raise RuntimeError(
+            "a rank has joined between a reducescatter that it took part in and its backward pass: call join() after "
+            "the last backward pass"
+        )
     return gathered
 
 

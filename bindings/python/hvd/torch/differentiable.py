@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Optional
 import torch
 
 from hvd import collectives as arrays
+from hvd.arguments import OPERATIONS
 from hvd.arguments import compressor as require_compressor
 from hvd.arguments import process_set_number as set_id
 from hvd.exceptions import NoRowsError
@@ -92,7 +93,9 @@ def _allreduced(tensor: torch.Tensor, name: str | None, *arguments: Unpack[_Redu
 
 def _refuse_gradient_unless_linear(op: int) -> None:
     if op not in (Average, Sum):
-        raise NotImplementedError("only averages and sums have a gradient that is a collective")
+        raise NotImplementedError(
+            f"op={OPERATIONS[op]}: only averages and sums have a gradient that is a collective; detach() the input"
+        )
 
 
 def allreduce(
@@ -179,12 +182,20 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
-    """Reduces several tensors, which become ready as one: none is reduced before all are there on all ranks.
+    """Reduces several tensors as one operation: none is reduced before all ranks of the set, which must all call it,
+    have submitted all of them.
 
-    Args and errors as for `allreduce`; every rank must give equally many tensors, in the same order.
+    Args:
+        tensors: at least one, all on one device; equally many on every rank, in the same order, with the same shapes
+            and dtypes. They may differ in dtype from each other.
+        average, name, compression, op, prescale_factor, postscale_factor, process_set: as for `allreduce`.
 
     Returns:
-        New tensors of the same shapes and dtypes.
+        New tensors of the same shapes and dtypes, in the order of `tensors`. Average and Sum are differentiable.
+
+    Raises:
+        ValueError: there are no tensors, they are on several devices, or as `allreduce`.
+        TypeError, HorovodInternalError, NotImplementedError: as `allreduce`.
     """
     arguments = (resolve_op(op, average), prescale_factor, postscale_factor, process_set)
     if compression is not Compression.none:
@@ -206,7 +217,10 @@ def _gradient_of_gathered(gradient: torch.Tensor, rows: int, process_set: Proces
     own = array("q", [rows if rank == process_set.rank() else 0 for rank in range(process_set.size() or 1)])
     by_rank = arrays.allreduce(own, op=Sum, process_set=process_set).tolist()
     if sum(by_rank) != len(gradient):
-        raise RuntimeError("a rank has joined between an allgather that it took part in and its backward pass")
+        raise RuntimeError(
+            "a rank has joined between an allgather that it took part in and its backward pass: call join() after the "
+            "last backward pass"
+        )
     return average.narrow(0, sum(by_rank[: process_set.rank()]), rows)
 
 
@@ -284,13 +298,19 @@ def grouped_allgather(
 ) -> list[torch.Tensor]:
     """Concatenates several tensors along their first dimensions: as `allgather`, which says what holds for each.
 
-    Every rank must give equally many tensors, in the same order; none is gathered before all are there on all ranks.
+    Every rank of the set must give equally many tensors, in the same order; none is gathered before all ranks have
+    submitted all of them.
 
     Returns:
-        New tensors, in the order of the tensors given. Differentiable.
+        New tensors, in the order of `tensors`. Differentiable.
+
+    Raises:
+        ValueError: there are no tensors, they are on several devices, or as `allgather`.
+        TypeError, HorovodInternalError: as `allgather`.
     """
+    tensors = list(tensors)
     if torch.compiler.is_compiling():
-        return torch.ops.hvd.grouped_allgather(list(tensors), name, set_id(process_set))
+        return torch.ops.hvd.grouped_allgather(tensors, name, set_id(process_set))
     if _needs_gradient(*tensors):
         return list(_GroupedAllgather.apply(name, process_set, *tensors))
     return synchronize(collectives.grouped_allgather_async(tensors, name, process_set))
@@ -390,13 +410,15 @@ def alltoall(
 
     Args:
         tensor: at least one dimension; the first one may differ between ranks, the others may not.
-        splits: how many rows go to each rank of the set, int32 or int64; None: equally many, and the first dimension
-            must be divisible by the number of ranks.
+        splits: how many rows go to each rank of the set: a sequence of integers, or a tensor of int32 or int64 with one
+            dimension. The rows beyond their sum are not sent. None: equally many, and the first dimension must be
+            divisible by the number of ranks.
         name: the same on every rank.
         process_set: the ranks that take part.
 
     Returns:
-        A new tensor; if splits are given, also the number of rows received from each rank (int32). Differentiable.
+        A new tensor of shape [rows received, ...]; if splits are given, also the number of rows received from each rank
+        (int32, of shape [ranks of the set], on the CPU). The first is differentiable.
 
     Raises:
         ValueError, TypeError: this rank's call is wrong, the tensor is a scalar, or the splits do not fit its rows; see
@@ -551,10 +573,15 @@ def grouped_reducescatter(
     """Reduces several tensors and gives each rank its part of their rows: as `reducescatter`, which says what holds for
     each.
 
-    Every rank must give equally many tensors, in the same order; none is reduced before all are there on all ranks.
+    Every rank of the set must give equally many tensors, in the same order; none is reduced before all ranks have
+    submitted all of them.
 
     Returns:
-        New tensors, in the order of the tensors given. Average and Sum are differentiable.
+        New tensors, in the order of `tensors`: this rank's rows of each. Average and Sum are differentiable.
+
+    Raises:
+        ValueError: there are no tensors, they are on several devices, or as `reducescatter`.
+        TypeError, HorovodInternalError, NotImplementedError: as `reducescatter`.
     """
     arguments = (name, resolve_op(op, None), process_set, prescale_factor, postscale_factor)
     if compression is not Compression.none:

@@ -22,6 +22,14 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         dataset: anything that has a length.
         shuffle: whether the order is another one in each epoch; the same on all ranks.
         seed: of that order; the same on every rank.
+
+    Attributes:
+        epoch: of `set_epoch`.
+        processed_num: samples of this epoch that all ranks together have processed.
+
+    Raises:
+        ValueError: hvd is not initialised.
+        TypeError: the data set has no length.
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
@@ -39,13 +47,20 @@ class ElasticSampler(torch.utils.data.Sampler[int]):
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Every rank has processed a batch of this size. `batch_idx`: not needed; for scripts that give it."""
+        """Every rank has processed a batch. Local; call it on all ranks alike.
+
+        Args:
+            batch_idx: not needed; for scripts that give it.
+            batch_size: samples of one rank.
+        """
         self.processed_num += batch_size * self.num_replicas
 
     def state_dict(self) -> dict[str, int]:
+        """`epoch` and `processed_num`; the same on all ranks."""
         return {"epoch": self.epoch, "processed_num": self.processed_num}
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """Goes on there: divides what is left among the ranks of the job as it is now."""
         self.epoch = state_dict["epoch"]
         self.processed_num = state_dict["processed_num"]
         self.reset()

@@ -30,13 +30,17 @@ def broadcast_parameters(
         process_set: whose ranks take part.
 
     Raises:
-        ValueError: params is something else.
-        HorovodInternalError: ranks disagree, or one was lost.
+        ValueError: params is something else, has a value that is no tensor or cannot be sent (sparse, quantized), or
+            the root is not in the set.
+        HorovodInternalError: the ranks have other names or shapes, or one was lost.
     """
     named = [(name, tensor) for name, tensor in _named(params) if tensor is not None]
     for name, tensor in named:
         if not isinstance(tensor, torch.Tensor):
-            raise ValueError(f"{name} is not a tensor but a {type(tensor).__name__}")
+            raise ValueError(
+                f"params has {name!r}, which is no tensor but of type {type(tensor).__name__}: leave it out, and use "
+                "broadcast_object() for it"
+            )
     _broadcast_all(named, root_rank, "parameters", process_set)
 
 
@@ -114,8 +118,9 @@ def broadcast_optimizer_state(
         process_set: whose ranks take part.
 
     Raises:
-        ValueError: for LBFGS, whose state belongs to the rank's own line search, and for other groups of parameters
-            than the root's.
+        ValueError: for LBFGS, whose state belongs to the rank's own line search, for other groups of parameters than
+            the root's, and for a root that is not in the set.
+        pickle.PicklingError: the root cannot pickle its hyperparameters; on every rank.
         HorovodInternalError: a rank was lost.
     """
     if isinstance(optimizer, torch.optim.LBFGS):

@@ -63,8 +63,11 @@ def bucket_views(tensors: Iterable[torch.Tensor]) -> tuple[torch.Tensor, list[to
     """
     likes = list(tensors)
     dtypes = {like.dtype for like in likes}
+    if not likes:
+        raise ValueError("a bucket needs at least one tensor, and tensors is empty")
     if len(dtypes) != 1:
-        raise ValueError(f"a bucket needs tensors of one dtype, not of {len(dtypes)}")
+        names = ", ".join(sorted(map(str, dtypes)))
+        raise ValueError(f"a bucket has one dtype, but the tensors have {names}: make a bucket for each")
     (dtype,) = dtypes
     step = _ALIGNMENT // dtype.itemsize
     starts = [0]

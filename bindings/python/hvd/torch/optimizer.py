@@ -317,21 +317,28 @@ def _names_of(
     name_of = {parameter: name for name, parameter in named}
     unnamed = [number for number, parameter in enumerate(held) if parameter not in name_of]
     if unnamed:
-        raise ValueError(f"named_parameters leaves out parameters of the optimizer: number {unnamed}")
+        shapes = ", ".join(f"number {number} of shape {tuple(held[number].shape)}" for number in unnamed[:5])
+        raise ValueError(
+            f"named_parameters leaves out {len(unnamed)} of the optimizer's {len(held)} parameters ({shapes}): give "
+            "model.named_parameters() of all models that it trains, or leave named_parameters out"
+        )
     return {parameter: name_of[parameter] for parameter in held}
 
 
 def _grouped(
     parameters: list[torch.nn.Parameter], num_groups: int, groups: int | Sequence[Sequence[torch.nn.Parameter]] | None
 ) -> list[list[torch.nn.Parameter]]:
-    """Groups whose members have one dtype each, without the parameters that are not trained."""
+    """Groups whose members have one dtype and device each, without the parameters that are not trained."""
     if isinstance(groups, int) and num_groups == 0:
         num_groups, groups = groups, None
     if isinstance(groups, int) or (groups is not None and not _are_lists_of_tensors(groups)):
-        raise ValueError("groups must be a number that is not negative, or a list of lists of parameters")
+        raise ValueError(
+            f"groups is of type {type(groups).__name__}: expected a number, 0 or more, or a list of lists of "
+            "parameters, such as [[a.weight, a.bias], [b.weight]]"
+        )
     if groups is None:
-        if num_groups < 0:
-            raise ValueError(f"num_groups must not be negative, not {num_groups}")
+        if not hasattr(num_groups, "__index__") or num_groups < 0:
+            raise ValueError(f"num_groups must be an integer, 0 or more, not {num_groups!r}")
         per_group = -(-len(parameters) // num_groups) if num_groups else 0
         groups = [parameters[i : i + per_group] for i in range(0, len(parameters), per_group)] if per_group else []
     elif num_groups:
@@ -342,9 +349,9 @@ def _grouped(
         raise ValueError("a parameter can be in one group only")
     chosen = [[parameter for parameter in group if parameter in known] for group in groups]
     return [
-        [parameter for parameter in group if parameter.dtype == dtype]
+        [parameter for parameter in group if (parameter.dtype, parameter.device) == kind]
         for group in chosen
-        for dtype in dict.fromkeys(parameter.dtype for parameter in group)
+        for kind in dict.fromkeys((parameter.dtype, parameter.device) for parameter in group)
     ]
 
 

@@ -97,8 +97,8 @@ class _Rows(torch.nn.Module):
         self._pushes: deque[Handle] = deque()
 
     def prefetch(self, keys: torch.Tensor) -> None:
-        """Starts to pull the rows of a batch, so that they are there when `forward` gets the same keys. Returns at
-        once.
+        """Starts to pull the rows of a batch, so that they are there when `forward` gets the same keys, on the same
+        device. Returns at once.
 
         Call it before the backward pass of the batch before, to hide the time that the rows need. They are then as they
         were before that pass: one step older than without. With a synchronous table call it after `clock()`.
@@ -113,16 +113,14 @@ class _Rows(torch.nn.Module):
         return {**self.__dict__, "_prefetched": deque(maxlen=_AHEAD), "_pushes": deque()}
 
     def _start(self, keys: torch.Tensor) -> _Batch:
-        if not isinstance(keys, torch.Tensor):
-            raise ValueError(f"keys are a tensor of integers, not {type(keys).__name__}")
-        if keys.is_floating_point() or keys.is_complex() or keys.dtype == torch.bool:
-            raise ValueError(f"keys are integers, not {keys.dtype}")
+        _require_keys(keys)
         unique, places = torch.unique(keys.detach(), return_inverse=True)
         unique = unique.cpu()
         return _Batch(keys.detach(), unique, places, self.table.pull(unique, wait=False))
 
     def _rows(self, keys: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The rows that a batch needs, and for each of its keys which of them. Their gradients will be pushed."""
+        _require_keys(keys)
         batch = self._take(keys) or self._start(keys)
         rows: torch.Tensor = batch.pull.wait()
         self._check_pushes()
@@ -133,7 +131,8 @@ class _Rows(torch.nn.Module):
 
     def _take(self, keys: torch.Tensor) -> _Batch | None:
         for number, batch in enumerate(self._prefetched):
-            if batch.keys is keys or (batch.keys.shape == keys.shape and torch.equal(batch.keys, keys)):
+            alike = (batch.keys.shape, batch.keys.device) == (keys.shape, keys.device)
+            if batch.keys is keys or (alike and torch.equal(batch.keys, keys)):
                 del self._prefetched[number]
                 return batch
         return None
@@ -145,6 +144,13 @@ class _Rows(torch.nn.Module):
         """Raises the error of an earlier push, if it is known."""
         while self._pushes and self._pushes[0].poll():
             self._pushes.popleft().wait()
+
+
+def _require_keys(keys: object) -> None:
+    if not isinstance(keys, torch.Tensor):
+        raise ValueError(f"keys are a tensor of integers, not {type(keys).__name__}")
+    if keys.is_floating_point() or keys.is_complex() or keys.dtype == torch.bool:
+        raise ValueError(f"keys are integers, not {keys.dtype}")
 
 
 class Embedding(_Rows):

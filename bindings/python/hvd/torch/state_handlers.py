@@ -10,6 +10,7 @@ import torch
 
 from hvd.elastic import source_rank, sync_root, sync_set
 from hvd.objects import broadcast_object
+from hvd.process_set import ProcessSet
 from hvd.torch.elastic_sampler import ElasticSampler
 from hvd.torch.functions import broadcast_optimizer_state, broadcast_parameters, materialise_state
 from hvd.torch.sharded_checkpoint import has_dtensors, is_placed_alike
@@ -167,12 +168,21 @@ class ModelStateHandler(StateDictHandler):
 
     def _sync_whole(self) -> None:
         if among := sync_set():
-            broadcast_parameters(self.value.state_dict(), root_rank=sync_root(), process_set=among)
+            _broadcast_state(self.value, self.value.state_dict(), among)
 
     def _sync_sharded(self) -> None:
         if among := sync_set():
             whole = {name: value for name, value in self.value.state_dict().items() if not has_dtensors(value)}
-            broadcast_parameters(whole, root_rank=sync_root(), process_set=among)
+            _broadcast_state(self.value, whole, among)
+
+
+def _broadcast_state(module: torch.nn.Module, state: dict[str, Any], among: ProcessSet) -> None:
+    """Tensors in place; what else modules keep (`get_extra_state`) as Python objects."""
+    tensors = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+    broadcast_parameters(tensors, root_rank=sync_root(), process_set=among)
+    if others := {name: value for name, value in state.items() if name not in tensors}:
+        received = broadcast_object(others, root_rank=sync_root(), process_set=among)
+        module.load_state_dict(received, strict=False)
 
 
 class OptimizerStateHandler(StateDictHandler):

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from hvd.arguments import OPERATIONS, reduce_op
 from hvd.reduce_op import Average, Sum
 
 
@@ -20,6 +21,10 @@ def averages_and_sums_only(collective: Callable[..., Any], refuse: Callable[[str
         if op in (None, Average, Sum):
             return collective(*args, **kwargs)
         complete = collective.__module__.rpartition(".")[0]
-        return refuse(f"{collective.__name__} takes the operations Average and Sum here, not {op}; {complete} has all")
+        name = OPERATIONS[reduce_op(op)]
+        return refuse(
+            f"{collective.__name__} supports Average and Sum here, as Horovod's does, and not {name}: use "
+            f"{complete}.{collective.__name__}, which has Min, Max and Product as well"
+        )
 
     return checked

@@ -27,7 +27,10 @@ NO_EFFECT = {
     "num_nccl_streams": ("--num-nccl-streams", "hvd has its own arrangement of streams"),
     "thread_affinity": ("--thread-affinity", 'hvd\'s threads stay with their rank: --binding-args="--bind-to core"'),
     "log_with_timestamp": ("--log-with-timestamp, --log-without-timestamp", "hvd's lines always have the time"),
-    "slots": ("--slots-per-host", "hosts are named with their slots"),
+    "slots": (
+        "--slots-per-host",
+        "set `HOST:SLOTS` in the output of the discovery script; a host without a number has one slot",
+    ),
 }
 
 
