@@ -167,8 +167,9 @@ const Knob kKnobs[] = {
        c.job.server = parse_within<int>(t, -1, 1'000'000, "a server's number, or -1");
      }},
     {"HVD_SERVER_COPIES", "", "1",
-     "2: parameter servers keep every row twice, on two of them. A push is then done when both have it, and if one of "
-     "them is lost, nothing else is.",
+     "2: parameter servers keep every row twice, on two of them. A push completes when both have applied it; the loss "
+     "of "
+     "one of them loses no rows.",
      [](Config& c, std::string_view t) { c.servers.copies = parse_within<int>(t, 1, 2, "1 or 2"); }},
     {"HVD_SERVER_MEMORY", "", "0",
      "Bytes that a parameter server may use for rows; a push that needs more is refused. 0: no limit.",
@@ -191,8 +192,9 @@ const Knob kKnobs[] = {
      "hvdrun --resume.",
      nothing},
     {"HVD_TORCH_VARIABLES", "", "",
-     "Those of PyTorch's variables (RANK, WORLD_SIZE, MASTER_ADDR, ...) that hvdrun or init has set, with their "
-     "values, so that nobody takes them for another launcher's.",
+     "Internal. The variables of torchrun (RANK, WORLD_SIZE, MASTER_ADDR, ...) that hvdrun or init() has set, and "
+     "their "
+     "values, so that they are not taken for torchrun's own.",
      nothing},
     {"HVD_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning",
      "Lines below this level are not written: trace, debug, info, warning, error, off.",
@@ -246,7 +248,7 @@ const Knob kKnobs[] = {
      "Samples in which better values are looked for. Up to 24 more compare what was found with the defaults.",
      [](Config& c, std::string_view t) { c.autotune.max_samples = parse_count(t); }},
     {"HVD_CACHE_CAPACITY", "HOROVOD_CACHE_CAPACITY", "1024",
-     "Operations whose agreement is remembered, so that repeating one costs a bit. 0: none.",
+     "Capacity of the response cache, in operations. A cached request is sent as one bit. 0: no cache.",
      [](Config& c, std::string_view t) { c.negotiation.cache_capacity = parse_count(t); }},
     {"HVD_SCHEDULE_LOCK", "", "1", "0: ranks negotiate in every step, also when steps repeat.",
      [](Config& c, std::string_view t) { c.negotiation.schedule_lock = parse_flag(t); }},
@@ -254,11 +256,13 @@ const Knob kKnobs[] = {
      "1: say nothing when some ranks wait for an operation that others have not submitted.",
      [](Config& c, std::string_view t) { c.timeouts.stall_check = !parse_flag(t); }},
     {"HVD_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS", "10",
-     "Seconds after which that is said, with the missing ranks and the operations' names.",
+     "Seconds after which a stall is reported, with the missing ranks and the names of the operations.",
      [](Config& c, std::string_view t) { c.timeouts.stall_warning = parse_seconds(t); }},
     {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0",
-     "Seconds after which such an operation ends with an error on the ranks that wait, and after which a rank that is "
-     "stopped or silent elsewhere, inside an operation or as the one that is to answer, ends the job. 0: never.",
+     "Timeout for ranks that do not respond. An operation that some ranks never submit fails on the ranks that wait; "
+     "the "
+     "job is aborted if a rank is stopped inside an operation, or as the coordinator or the leader of a host. 0: no "
+     "timeout.",
      [](Config& c, std::string_view t) { c.timeouts.stall_limit = parse_seconds(t); }},
     {"HVD_COLLECTIVE_TIMEOUT_SECONDS", "HOROVOD_GLOO_TIMEOUT_SECONDS", "300",
      "Seconds that a rank waits for a live but silent peer in the middle of a collective before it gives up the job. "
@@ -417,10 +421,11 @@ std::vector<std::string> shared_settings(const Config& config) {
 std::string environment_documentation() {
   std::string text =
       "# Environment variables\n\n"
-      "Generated from the table in `core/config.cc` by `python -m hvd --environment`. Read once, by `init`. Where a\n"
-      "Horovod variable stands beside a name it is read too; the `HVD_*` one wins. A misspelt `HVD_*` name is "
-      "answered\n"
-      "with a warning that names the nearest one.\n\n"
+      "Generated from the table in `core/config.cc` by `python -m hvd --environment`. hvd reads them once, in "
+      "`init()`,\n"
+      "unless the table says otherwise. The Horovod variable in the second column is read, too; the `HVD_*` variable "
+      "takes\n"
+      "precedence. An unknown `HVD_*` variable produces a warning that suggests the nearest name.\n\n"
       "| Variable | Also read | Default | Meaning |\n|---|---|---|---|\n";
   for (const Knob& knob : kKnobs) {
     const std::string alias = *knob.alias != '\0' ? "`" + std::string(knob.alias) + "`" : "";

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From a clean clone to all tests run: sets the machine up, builds, runs tests and checks, and ends with one line,
 # "N passed, N failed, N skipped". A step that fails does not stop the others. What each step printed, and where the time
-# went, stays in build/test-results/. docs/testing.md says what runs in which gear.
+# went, stays in build/test-results/. docs/testing.md says what each suite runs.
 # Usage: tests/run.sh [--quick | --all | --only PATTERN]
 set -euo pipefail
 cd "$(dirname "$0")/.."

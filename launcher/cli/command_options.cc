@@ -57,25 +57,26 @@ class Group {
 void add_job_options(CLI::App& app, CommandLine& line) {
   Group job(app, "The job");
   job.value("-N,--ranks-per-host", "N|auto|cpu|gpu", "Processes on each host: N, or one for each core or GPU");
-  job.value("--servers", "N", "Also start so many parameter servers, which run the same program");
+  job.value("--servers", "N", "Also start N parameter servers, which run the same program");
   job.value("--nnodes", "N", "Use the first N of the hosts");
   job.flag("--nolocal", line.placement.no_local, "Start nothing on this host");
   job.flag("--oversubscribe", line.placement.oversubscribe, "Allow more processes than slots");
   job.flag("--nooversubscribe", line.placement.no_oversubscribe,
            "Never exceed the slots, nor this host's number of cores");
-  job.value("--slots-per-host", "N|core|hwthread|gpu", "Slots of hosts without a number. Default: one for each core");
+  job.value("--slots-per-host", "N|core|hwthread|gpu",
+            "Slots of hosts without a number. Default: 1 with -H, else one per core");
   job.repeatable("--genv", line.exports, "VAR[=VALUE]", "Like -x, for all programs; repeatable");
   job.value("--config-file", line.config_file, "FILE", "Settings in YAML, with the keys of Horovod's file");
   job.repeatable("--mca,--gmca", "NAME VALUE", "A parameter of Open MPI, for its library; repeatable");
-  job.value("--timeout", "SECONDS", "End the job after so long, with exit code 124");
+  job.value("--timeout", "SECONDS", "End the job after this time, with exit code 124");
   job.flag("--dry-run", line.dry_run, "Print what would be started, where and how; start nothing");
   job.flag("--display-map", line.display_map, "Print what --dry-run prints, and start it");
 }
 
 void add_elastic_options(CLI::App& app, CommandLine& line) {
   Group elastic(app, "Elastic jobs, whose ranks may change (docs/elastic.md)");
-  elastic.value("--min-np", "N", "Go on with the ranks that are left, as long as there are so many");
-  elastic.value("--max-np", "N", "Have at most so many ranks. Default: all slots");
+  elastic.value("--min-np", "N", "Minimum number of ranks: continue after failures while N remain");
+  elastic.value("--max-np", "N", "Maximum number of ranks. Default: all slots");
   elastic.value("--host-discovery-script", line.discovery_script, "COMMAND",
                 "Prints the hosts that may be used, as lines HOST:SLOTS; run repeatedly");
   elastic.value("--discovery-interval", "SECONDS", "Seconds between runs of the discovery script. Default: 1");
@@ -85,7 +86,7 @@ void add_elastic_options(CLI::App& app, CommandLine& line) {
   elastic.value("--preemption-script", line.job.preemption_script, "COMMAND",
                 "Run on each host every 2 s: exit code 0 says that it is about to be taken away");
   elastic.value("--time-limit-margin", "SECONDS",
-                "Save and end so long before Slurm's allocation does. Default: 60; 0: do not");
+                "Save and end this long before Slurm's allocation ends. Default: 60; 0: do not");
   elastic.value("--spares", "N", "Keep N extra processes ready. Default: 0");
   elastic.value("--elastic-timeout", "SECONDS", "How long to wait for enough ranks. Default: 600");
   elastic.value("--stopped-limit", "SECONDS", "Kill a process that is stopped for longer. Default: 30; 0: never");
@@ -110,18 +111,18 @@ void add_start_options(CLI::App& app, CommandLine& line) {
   start.repeatable("--network-interface", "NAME,...",
                    "Use only these networks between hosts; data is striped over all of them");
   start.value("--start-timeout", "SECONDS", "For all hosts and processes to start. Default: 30");
-  start.value("--lease", "SECONDS", "A host that is silent for so long is lost. Default: 5");
+  start.value("--lease", "SECONDS", "A host that is silent for this long is lost. Default: 5");
 }
 
 void add_binding_options(CLI::App& app, CommandLine& line) {
   Group binding(app, "Where ranks run");
   binding.value("--bind-to", "none|UNIT", "UNIT: core, hwthread, numa or socket. Default: none");
   binding.value("--map-by", "slot|node|UNIT",
-                "Whose places ranks take in turn; also ppr:N:UNIT, and :PE=N. Default: slot");
+                "Assign ranks round-robin to these; also ppr:N:UNIT and :PE=N. Default: slot");
   binding.value("--rank-by", "slot|node|UNIT", "How ranks are numbered. Default: as they are mapped");
   binding.value("--cpu-set", "LIST", "Use only these CPUs of each host: 0-3,8");
   binding.flag("--report-bindings", line.job.report_bindings, "Say on which CPUs each rank may run");
-  binding.value("--gpus-per-rank", "N|auto", "Let each rank see so many GPUs of its own, or an even share");
+  binding.value("--gpus-per-rank", "N|auto", "GPUs visible to each rank, or auto: an even share");
 }
 
 void add_stream_options(CLI::App& app, CommandLine& line) {

@@ -185,7 +185,7 @@ torchrun (PyTorch 2). Generated from the table in `launcher/cli/other_options.cc
 `hvdrun --other-options`.
 
 - *same*: hvdrun has this option. `hvdrun --help` says what it does.
-- *stands for*: hvdrun has other words for it.
+- *stands for*: hvdrun translates it into the option that follows.
 - *no effect*: accepted; a line on standard error says why nothing changes. `--quiet` leaves that line out.
 - *refused*: an error says why, and what to write instead.
 

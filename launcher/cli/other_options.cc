@@ -22,7 +22,7 @@ constexpr std::string_view kNoDebugger =
     "hvdrun starts no debugger; one may be the program: hvdrun -np 2 xterm -e gdb --args ./program";
 constexpr std::string_view kOwnAgents = "hvdrun starts agents of its own; --verbose says what they do";
 constexpr std::string_view kNoService = "hvdrun keeps no service between jobs";
-constexpr std::string_view kFirstFailureEnds = "the first process that fails ends the job";
+constexpr std::string_view kFirstFailureEnds = "use --min-np to continue after a process fails";
 constexpr std::string_view kNoXml = "hvdrun has no output for machines";
 constexpr std::string_view kCopiesNothing =
     "hvdrun copies nothing: the program must be on each host, under its own path";
@@ -30,8 +30,8 @@ constexpr std::string_view kFilesOfParameters = "hvdrun reads no files of parame
 constexpr std::string_view kNoPatterns = "--output-filename DIR writes DIR/rank.N/stdout and stderr";
 constexpr std::string_view kHasWholeEnvironment =
     "ranks have hvdrun's environment: start it as env -i VAR=value hvdrun ...";
-constexpr std::string_view kAnyway = "it is so anyway";
-constexpr std::string_view kNoSpawn = "a job has the size that it starts with";
+constexpr std::string_view kDefault = "this is the default";
+constexpr std::string_view kNoSpawn = "hvd does not support MPI_Comm_spawn";
 constexpr std::string_view kMpisOwn = "it is for the MPI library";
 
 // A name may stand for several, with spaces between them.
@@ -49,8 +49,8 @@ constexpr OtherOption kOptions[] = {
     {"--standalone", kTorchrun, alias, 0, "--launcher=local --python"},
     {"-m --module --no-python", kTorchrun, same, 0, ""},
     {"--run-path", kTorchrun, alias, 0, "--python"},
-    {"--app", kMpirun, refused, 1, "several programs stand on the command line, with colons between them"},
-    {"-configfile", kHydra, refused, 1, "several programs stand on the command line, with colons between them"},
+    {"--app", kMpirun, refused, 1, "separate several programs by colons on the command line"},
+    {"-configfile", kHydra, refused, 1, "separate several programs by colons on the command line"},
     {"--path", kMpirun, refused, 1, "-x PATH=... says where programs are looked for"},
     {"--set-cwd-to-session-dir", kMpirun4, refused, 0, "there is no such folder; --wdir DIR"},
     {"--index-argv-by-rank", kMpirun4, refused, 0, "each rank finds its number in HVD_RANK"},
@@ -65,13 +65,13 @@ constexpr OtherOption kOptions[] = {
     {"--blacklist-cooldown-range", kHorovodrun, alias, 2, "--cooldown-range={}"},
     {"--soft", kMpirun5, refused, 0, kFixedSize},
     {"--arch", kMpirun5, refused, 1, "hosts are chosen with -H or --hostfile"},
-    {"--file", kMpirun5, refused, 1, "several programs stand on the command line, with colons between them"},
+    {"--file", kMpirun5, refused, 1, "separate several programs by colons on the command line"},
 
     // --- Environment ---
     {"-x", kMpirun, same, 1, ""},
     {"-env -genv", kHydra, same, 2, ""},
     {"-envlist -genvlist", kHydra, same, 1, ""},
-    {"-envall -genvall", kHydra, no_effect, 0, kAnyway},
+    {"-envall -genvall", kHydra, no_effect, 0, kDefault},
     {"-envnone -genvnone", kHydra, refused, 0, kHasWholeEnvironment},
     {"--mca --gmca", kMpirun, same, 2, ""},
     {"--omca --gomca", kMpirun5, alias, 2, "--mca={}"},
@@ -81,7 +81,7 @@ constexpr OtherOption kOptions[] = {
     {"--amca", kMpirun5, refused, 1, kFilesOfParameters},
     {"--prefix", kMpirun, no_effect, 1,
      "hvd is in the same folder on each host; -x PATH and -x LD_LIBRARY_PATH pass paths on"},
-    {"--noprefix", kMpirun, no_effect, 0, kAnyway},
+    {"--noprefix", kMpirun, no_effect, 0, kDefault},
     {"--tmpdir", kMpirun5, no_effect, 1, "hvdrun keeps no session folder"},
     {"--initial-errhandler --with-ft", kMpirun5, no_effect, 1, kMpisOwn},
     {"--display-comm --display-comm-finalize", kMpirun5, no_effect, 0, kMpisOwn},
@@ -102,7 +102,7 @@ constexpr OtherOption kOptions[] = {
     {"-order-nodes", kHydra, refused, 1, "hosts are taken in the order in which they are named"},
     {"-localhost", kHydra, no_effect, 1, "hvdrun knows the names of its own host"},
     {"-rmk", kHydra, no_effect, 1, "hvdrun finds the allocation of Slurm, LSF and PBS by itself"},
-    {"-hybrid-hosts", kHydra, no_effect, 0, kAnyway},
+    {"-hybrid-hosts", kHydra, no_effect, 0, kDefault},
     {"--do-not-resolve", kMpirun4, no_effect, 0, "hvdrun asks for addresses only where it needs them"},
     {"--use-regexp", kMpirun4, no_effect, 0, "hosts are told to agents in full"},
     {"--node-rank", kTorchrun, same, 1, "0 of one host; hvdrun is started once for all hosts"},
@@ -127,15 +127,15 @@ constexpr OtherOption kOptions[] = {
     {"--leave-session-attached --debug-daemons --debug-daemons-file", kMpirun, no_effect, 0, kOwnAgents},
     {"--debug-devel -d --fwd-mpirun-port --enable-instant-on-support", kMpirun4, no_effect, 0, kOwnAgents},
     {"-enable-x", kHydra, no_effect, 0, "--rsh \"ssh -X\" forwards X"},
-    {"-disable-x -enable-hostname-propagation", kHydra, no_effect, 0, kAnyway},
-    {"-demux", kHydra, no_effect, 1, "hvdrun has one way to wait"},
+    {"-disable-x -enable-hostname-propagation", kHydra, no_effect, 0, kDefault},
+    {"-demux", kHydra, no_effect, 1, "hvdrun always uses epoll"},
     {"-pmi-port", kHydra, no_effect, 0, kStoreIsOurs},
     {"-pmi_args", kHydra, refused, 4, "it is for Hydra's own use"},
     {"-disable-hostname-propagation", kHydra, no_effect, 0, "HVD_HOSTNAME is a host's name in messages"},
     {"-nameserver", kHydra, no_effect, 1, kNoSpawn},
     {"--ompi-server", kMpirun4, no_effect, 1, kNoSpawn},
     {"--dvm", kMpirun, refused, 0, kNoService},
-    {"--novm", kMpirun4, no_effect, 0, kAnyway},
+    {"--novm", kMpirun4, no_effect, 0, kDefault},
     {"-hnp", kMpirun4, refused, 1, kNoService},
     {"--disable-cache", kHorovodrun, no_effect, 0, "nothing is checked before the start that could be remembered"},
     {"--start-method", kTorchrun, no_effect, 1, "ranks are programs, started by hvdrun"},
@@ -159,8 +159,8 @@ constexpr OtherOption kOptions[] = {
     {"--rankfile", kMpirun, refused, 1, "ranks are placed with -H, --map-by and --bind-to"},
     {"-rf", kMpirun4, refused, 1, "ranks are placed with -H, --map-by and --bind-to"},
     {"-rankmap", kHydra, refused, 1, "ranks are placed with -H, --map-by and --bind-to"},
-    {"--cartofile -cf", kMpirun4, no_effect, 1, "the kernel says how CPUs lie"},
-    {"-topolib", kHydra, no_effect, 1, "the kernel says how CPUs lie"},
+    {"--cartofile -cf", kMpirun4, no_effect, 1, "hvdrun reads the CPU topology from the kernel"},
+    {"-topolib", kHydra, no_effect, 1, "hvdrun reads the CPU topology from the kernel"},
     {"-membind", kHydra, refused, 1, "memory is where it is first written; numactl may be the program"},
     {"--numa-binding", kTorchrun, refused, 1, "--bind-to numa"},
     {"-gpus-per-proc -g", kHydra, alias, 1, "--gpus-per-rank={}"},
@@ -212,13 +212,13 @@ constexpr OtherOption kOptions[] = {
     // --- How a job ends ---
     {"--timeout", kMpirun, same, 1, ""},
     {"--shutdown-timeout", kTorchrun, alias, 1, "--grace={}"},
-    {"--report-state-on-timeout --disable-recovery", kMpirun, no_effect, 0, kAnyway},
+    {"--report-state-on-timeout --disable-recovery", kMpirun, no_effect, 0, kDefault},
     {"--get-stack-traces", kMpirun, no_effect, 0, "a job that reaches its --timeout says where its ranks are anyway"},
     {"--enable-recovery --continuous", kMpirun, refused, 0, kFirstFailureEnds},
     {"--max-restarts", kMpirun | kTorchrun, no_effect, 1, kNoRestart},
     {"--report-child-jobs-separately", kMpirun, no_effect, 0, kNoSpawn},
     {"-disable-auto-cleanup", kHydra, refused, 0, kFirstFailureEnds},
-    {"-enable-auto-cleanup", kHydra, no_effect, 0, kAnyway},
+    {"-enable-auto-cleanup", kHydra, no_effect, 0, kDefault},
     {"-print-all-exitcodes", kHydra, alias, 0, "--verbose"},
     {"--forward-signals", kMpirun5, no_effect, 1,
      "SIGUSR1 and SIGUSR2 reach the ranks anyway; SIGUSR1 ends an elastic job early"},
@@ -258,7 +258,7 @@ constexpr OtherOption kOptions[] = {
     {"--stall-check-shutdown-time-seconds", kHorovodrun, alias, 1, "--genv=HVD_STALL_SHUTDOWN_TIME_SECONDS={}"},
     {"--mpi-threads-disable --no-mpi-threads-disable", kHorovodrun, no_effect, 0,
      "hvd uses MPI with the threads that it offers"},
-    {"--mpi-args --binding-args", kHorovodrun, refused, 1, "mpirun's options stand here by themselves"},
+    {"--mpi-args --binding-args", kHorovodrun, refused, 1, "give mpirun's options to hvdrun directly"},
     {"--tcp", kHorovodrun, alias, 0, "--genv=NCCL_IB_DISABLE=1"},
     {"--num-nccl-streams", kHorovodrun, no_effect, 1, "hvd has its own arrangement of streams"},
     {"--gloo-timeout-seconds", kHorovodrun, alias, 1, "--genv=HVD_COLLECTIVE_TIMEOUT_SECONDS={}"},

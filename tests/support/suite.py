@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which steps the tests consist of, and in which gear each runs. tests/run.sh starts it once all is set up.
+"""Which steps the tests consist of, and in which suite each runs. tests/run.sh starts it once all is set up.
 
 docs/testing.md says which test belongs where, and what it may cost.
 """
@@ -181,10 +181,10 @@ def only_steps(pattern: str) -> list[Step]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/run.sh", description="Runs the tests; docs/testing.md says more.")
-    gear = parser.add_mutually_exclusive_group()
-    gear.add_argument("--quick", action="store_true", help="unit tests, Python without frameworks, lint of changes")
-    gear.add_argument("--all", action="store_true", help="adds soaks, benchmarks, other versions of frameworks")
-    gear.add_argument("--only", metavar="PATTERN", help="the release build's tests whose names match")
+    suite = parser.add_mutually_exclusive_group()
+    suite.add_argument("--quick", action="store_true", help="unit tests, Python without frameworks, lint of changes")
+    suite.add_argument("--all", action="store_true", help="adds soaks, benchmarks, other versions of frameworks")
+    suite.add_argument("--only", metavar="PATTERN", help="the release build's tests whose names match")
     arguments = parser.parse_args()
     if arguments.only:
         steps = only_steps(arguments.only)
