@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/net/job_number.h"
 
 namespace hvd {
 

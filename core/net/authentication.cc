@@ -14,7 +14,6 @@
 
 #include "core/base/error.h"
 #include "core/net/byte_codec.h"
-#include "core/net/job_number.h"
 
 namespace hvd {
 

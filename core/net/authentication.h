@@ -38,6 +38,9 @@ class JobKey {
   std::array<unsigned char, kBytes> bytes_{};
 };
 
+// A hash of the job key that identifies the job; the key cannot be recovered from it.
+std::uint64_t job_number(const JobKey& key);
+
 // The purpose of a connection; part of the proof.
 enum class Purpose : std::uint32_t {
   store = 1,

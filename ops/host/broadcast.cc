@@ -6,6 +6,7 @@
 // its number.
 #include "core/base/error.h"
 #include "ops/host/collectives.h"
+#include "ops/host/peer_tensors.h"
 
 namespace hvd {
 

@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "ops/host/collectives.h"
+#include "ops/host/peer_tensors.h"
 
 namespace hvd {
 

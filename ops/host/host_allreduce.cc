@@ -7,6 +7,7 @@
 // Otherwise all ranks start again with chunks. If the user has named a form (HVD_ALGORITHM), it is used, and only the
 // way to store outputs is tried.
 #include "ops/host/collectives.h"
+#include "ops/host/peer_tensors.h"
 
 namespace hvd {
 

@@ -9,6 +9,7 @@
 // written, where publishing in chunks takes 3S read and 2S + S/n written; but the kernel looks up every page. Slices
 // are those of the ranks' numbers, also where ranks outnumber CPUs. All forms sum in the same order.
 #include "ops/host/collectives.h"
+#include "ops/host/peer_tensors.h"
 
 namespace hvd {
 

@@ -7,6 +7,7 @@
 // Bytes per rank: S read (1/n of each rank's tensors) and S written (1/n into each rank's), where publishing in chunks
 // takes 3S read and 2S + S/n written. Sums are taken in rank order, as in all forms.
 #include "ops/host/collectives.h"
+#include "ops/host/peer_tensors.h"
 
 namespace hvd {
 

@@ -32,7 +32,7 @@ void check_request(std::span<const std::byte> message) {
 
 void check_answer(std::span<const std::byte> message) {
   try {
-    const hvd::StoreResponse answer = hvd::parse_store_answer(message);
+    const hvd::StoreAnswer answer = hvd::parse_store_answer(message);
     if (!std::ranges::equal(hvd::encode_store_answer(answer.id, answer.code, answer.text), message)) __builtin_trap();
   } catch (const hvd::Internal&) {
   }

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "ops/host/collectives.h"
 #include "ops/host/peer_memory.h"
+#include "ops/host/peer_tensors.h"
 #include "tests/ops/host/host_ranks.h"
 #include "tests/support/catch.h"
 
