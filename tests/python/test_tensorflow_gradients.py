@@ -221,6 +221,9 @@ def test_wrong_arguments():
             hvd.DistributedGradientTape(tape, **arguments)
     with pytest.raises(ValueError, match="local_layers must be Keras layers, not int"):
         hvd.PartialDistributedGradientTape(tape, local_layers=[1])
+    layer = tf.keras.layers.Dense(1)
+    for layers in (layer, [layer], (layer,), {layer}, {"first": layer}, iter([layer])):
+        hvd.PartialDistributedGradientTape(tape, local_layers=layers)
 
 
 @WAYS

@@ -152,6 +152,8 @@ def test_helper_by_itself():
         assert gradients[1] is None
         helper.apply_gradients(lambda got=gradients: acted.append([got[0].numpy().tolist(), float(got[2])]), None)
     assert reduced == [[[0, 4], None, 3]] * 2 and acted == [[[0, 40], 30]] * 2
+    with pytest.raises(ValueError, match=r"gradients of variables \[1\] were None in the first backward pass"):
+        helper.compute_gradients([sparse, tf.constant(1.0), tf.constant(3.0)], variables)
 
 
 def test_optimizers_of_process_sets_are_numbered_by_themselves():

@@ -141,6 +141,13 @@ def check_arguments() -> None:
     model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), groups=groups), loss="mse")
     fit(model)
     require_close(model, expected)
+    for wrong in ([3], [model.layers[0]]):
+        try:
+            hvd.broadcast_variables(wrong, 0)
+        except ValueError as error:
+            assert "a variable is needed, not" in str(error), error
+        else:
+            raise AssertionError(f"{wrong} was broadcast")
 
 
 def check_passes() -> None:
