@@ -104,6 +104,9 @@ class WithoutMetas:
         if module.__name__ == cls.DECOMPOSITIONS:
             del sys.modules[cls.DECOMPOSITIONS], sys.modules[cls.METAS]
             importlib.import_module(cls.METAS)
+        elif set_metaclass := getattr(sys.modules["torch"]._C, "_set_generator_metaclass", None):
+            # Without it, which what is left out does as well, PyTorch 2.13 makes no torch.Generator.
+            set_metaclass(importlib.import_module("torch._opaque_base").OpaqueBaseMeta)
 
 
 def only_with_dynamo(decorator, is_of_optimizers):
