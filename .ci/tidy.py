@@ -2,8 +2,8 @@
 """clang-tidy over those of the given sources that belong to the library or the launcher, on all CPUs.
 
 Usage: tidy.py BUILD SOURCE...    BUILD holds compile_commands.json. Files that are compiled together
-(hvd_unite_sources()) are looked at together. What passed is not looked at again until it, a header of ours in it, its options or the
-settings change: it is remembered in ~/.cache/hvd-tidy for all clones.
+(hvd_unite_sources()) are looked at together. What passed is not looked at again until it, a header of ours in it, its
+options or the settings change: it is remembered in ~/.cache/hvd-tidy for all clones.
 """
 
 import concurrent.futures

@@ -703,7 +703,7 @@ def test_an_elastic_job_goes_on_when_a_task_is_lost(session, tmp_path) -> None:
 def test_elastic_jobs_that_cannot_begin(session) -> None:
     with pytest.raises(TimeoutError, match=r"[0-5] of 6 tasks have started in 3 s"):
         hvd.spark.run_elastic(count_to, num_proc=6, start_timeout=3)
-    with pytest.raises(ValueError, match="min_num_proc is 4, num_proc is 2, max_num_proc is 4: expected 1 <= min_num_proc"):
+    with pytest.raises(ValueError, match="min_num_proc is 4, num_proc is 2, max_num_proc is 4: expected 1 <="):
         hvd.spark.run_elastic(count_to, num_proc=2, min_num_proc=4)
 
 
