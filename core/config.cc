@@ -203,8 +203,7 @@ const Knob kKnobs[] = {
      "A file into which rank 0 writes what its operations did when, for chrome://tracing. Empty or DYNAMIC: none until "
      "start_timeline() is called.",
      [](Config& c, std::string_view t) { c.diagnosis.timeline = t; }},
-    {"HVD_TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES", "0",
-     "1: the timeline marks each response list.",
+    {"HVD_TIMELINE_MARK_CYCLES", "HOROVOD_TIMELINE_MARK_CYCLES", "0", "1: the timeline marks each response list.",
      [](Config& c, std::string_view t) { c.diagnosis.timeline_marks_rounds = parse_flag(t); }},
     {"HVD_JOIN_DIVISOR", "", "all",
      "The divisor of an average while some ranks have joined: all, the number of all ranks; contributing, of those "
