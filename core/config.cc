@@ -168,8 +168,7 @@ const Knob kKnobs[] = {
      }},
     {"HVD_SERVER_COPIES", "", "1",
      "2: parameter servers keep every row twice, on two of them. A push completes when both have applied it; the loss "
-     "of "
-     "one of them loses no rows.",
+     "of one of them loses no rows.",
      [](Config& c, std::string_view t) { c.servers.copies = parse_within<int>(t, 1, 2, "1 or 2"); }},
     {"HVD_SERVER_MEMORY", "", "0",
      "Bytes that a parameter server may use for rows; a push that needs more is refused. 0: no limit.",
@@ -193,8 +192,7 @@ const Knob kKnobs[] = {
      nothing},
     {"HVD_TORCH_VARIABLES", "", "",
      "Internal. The variables of torchrun (RANK, WORLD_SIZE, MASTER_ADDR, ...) that hvdrun or init() has set, and "
-     "their "
-     "values, so that they are not taken for torchrun's own.",
+     "their values, so that they are not taken for torchrun's own.",
      nothing},
     {"HVD_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning",
      "Lines below this level are not written: trace, debug, info, warning, error, off.",
@@ -259,9 +257,8 @@ const Knob kKnobs[] = {
      [](Config& c, std::string_view t) { c.timeouts.stall_warning = parse_seconds(t); }},
     {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0",
      "Timeout for ranks that do not respond. An operation that some ranks never submit fails on the ranks that wait; "
-     "the "
-     "job is aborted if a rank is stopped inside an operation, or as the coordinator or the leader of a host. 0: no "
-     "timeout.",
+     "the job is aborted if a rank is stopped inside an operation, or as the coordinator or the leader of a host. 0: "
+     "no timeout.",
      [](Config& c, std::string_view t) { c.timeouts.stall_limit = parse_seconds(t); }},
     {"HVD_COLLECTIVE_TIMEOUT_SECONDS", "HOROVOD_GLOO_TIMEOUT_SECONDS", "300",
      "Seconds that a rank waits for a live but silent peer in the middle of a collective before it gives up the job. "
@@ -421,10 +418,9 @@ std::string environment_documentation() {
   std::string text =
       "# Environment variables\n\n"
       "Generated from the table in `core/config.cc` by `python -m hvd --environment`. hvd reads them once, in "
-      "`init()`,\n"
-      "unless the table says otherwise. The Horovod variable in the second column is read, too; the `HVD_*` variable "
-      "takes\n"
-      "precedence. An unknown `HVD_*` variable produces a warning that suggests the nearest name.\n\n"
+      "`init()`,\nunless the table says otherwise. The Horovod variable in the second column is read, too; the "
+      "`HVD_*` variable takes\nprecedence. An unknown `HVD_*` variable produces a warning that suggests the nearest "
+      "name.\n\n"
       "| Variable | Also read | Default | Meaning |\n|---|---|---|---|\n";
   for (const Knob& knob : kKnobs) {
     const std::string alias = *knob.alias != '\0' ? "`" + std::string(knob.alias) + "`" : "";

@@ -106,6 +106,14 @@ def not_registered(process_set: Any) -> str:
     )
 
 
+def on_several_devices(function: str, members: str, devices: Iterable[Any]) -> str:
+    names = ", ".join(map(str, dict.fromkeys(devices)))
+    return (
+        f"{function}: the {members} of a group are on several devices ({names}): move them to one, or make a call for "
+        "each device"
+    )
+
+
 def layers_of(value: Any) -> list[Any]:
     """Keras layers, given as one, as a collection of them, or as None."""
     if value is None:

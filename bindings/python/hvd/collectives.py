@@ -348,11 +348,7 @@ def _group_spec(
         for memory in given:
             memory.type.require_reducible(function, op)
     if any(memory.device != given[0].device for memory in given):
-        places = ", ".join(dict.fromkeys(map(_place_name, given)))
-        raise ValueError(
-            f"{function}: the arrays of a group are on several devices ({places}): move them to one, or make a call "
-            "for each device"
-        )
+        raise ValueError(arguments.on_several_devices(function, "arrays", map(_place_name, given)))
     descriptions = tuple([_described(memory) for memory in given])
     place = set_id(process_set), descriptions
     factors = prescale_factor, postscale_factor

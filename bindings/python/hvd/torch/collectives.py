@@ -185,11 +185,7 @@ def _group_call(
     sent, addresses, descriptions = described
     device, stream = place_of(sent[0]) if sent else CPU_PLACE
     if any(tensor.device != sent[0].device for tensor in sent):
-        devices = ", ".join(dict.fromkeys(str(tensor.device) for tensor in sent))
-        raise ValueError(
-            f"{function}: the tensors of a group are on several devices ({devices}): move them to one, or make a call "
-            "for each device"
-        )
+        raise ValueError(arguments.on_several_devices(function, "tensors", (tensor.device for tensor in sent)))
     number = set_id(process_set)
     factors = prescale_factor, postscale_factor
     spec = find_spec(collective, function, name, number, descriptions, op, 0, *factors, device)

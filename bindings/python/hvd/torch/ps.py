@@ -103,6 +103,7 @@ class _Rows(torch.nn.Module):
         Call it before the backward pass of the batch before, to hide the time that the rows need. They are then as they
         were before that pass: one step older than without. With a synchronous table call it after `clock()`.
         """
+        _require_keys(keys)
         self._prefetched.append(self._start(keys))
 
     def extra_repr(self) -> str:
@@ -113,7 +114,6 @@ class _Rows(torch.nn.Module):
         return {**self.__dict__, "_prefetched": deque(maxlen=_AHEAD), "_pushes": deque()}
 
     def _start(self, keys: torch.Tensor) -> _Batch:
-        _require_keys(keys)
         unique, places = torch.unique(keys.detach(), return_inverse=True)
         unique = unique.cpu()
         return _Batch(keys.detach(), unique, places, self.table.pull(unique, wait=False))
