@@ -13,6 +13,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 
 import hvd.torch as hvd
+from ports import free_ports
 
 
 def sums() -> None:
@@ -56,10 +57,7 @@ def spawned(rank: int, port: int) -> None:
 
 
 def spawns() -> None:
-    store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
-    port = store.port
-    del store
-    mp.spawn(spawned, (port,), nprocs=2)
+    mp.spawn(spawned, tuple(free_ports(1)), nprocs=2)
 
 
 if __name__ == "__main__":
