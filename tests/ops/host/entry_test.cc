@@ -97,7 +97,7 @@ TEST_CASE("entry: if one rank declines nobody has done anything, and the next co
   on_host_ranks({.ranks_by_host = {ranks}, .cpus = cpus, .first_step = 0xfffffff0}, [&](HostRank& self) {
     const auto backend = make_host_backend(self.context, self.topology);
     std::uint32_t call_id = 0;
-    const int rounds = cpus > ranks && ranks > 2 ? 1 : 3;
+    const int rounds = cpus > ranks && ranks > 2 ? 1 : kSanitized ? 2 : 3;
     for (int round = 0; round < rounds; ++round) {
       for (const Collective collective : kAll) {
         for (int decliner = 0; decliner < self.size; ++decliner) {
