@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Brings the machine and .venv/ to where hvd runs: Debian packages, a virtual environment with PyTorch, hvd itself.
-# Usage: .ci/setup.sh build [check]    "check" adds what the tests and the linters need, and the peers that
-# tests/bench/compare.py measures.
+# Usage: .ci/setup.sh build [check [frameworks]]    "check" adds what compiles and checks the tests, and the peers that
+# tests/bench/compare.py measures; "frameworks" what the tests in Python need besides.
 # Every step looks first and does only what is missing, so that running it again takes a second.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 groups="${*:-build}"
 torch_version=2.13.0
+
+is_wanted() { [[ " $groups " == *" $1 "* ]]; }
 
 say() { printf '==> %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -36,7 +38,12 @@ install_debian_packages() {
     apt-get -o Acquire::Retries=3 install -y --no-install-recommends "${missing[@]}"
 }
 
-pip_install() { .venv/bin/python -m pip install --disable-pip-version-check "$@"; }
+# Python compiles what the tests import as they import it; pip would compile everything, in most of its time.
+pip_install() {
+  local options=(--disable-pip-version-check)
+  ! is_wanted check || options+=(--no-compile)
+  .venv/bin/python -m pip install "${options[@]}" "$@"
+}
 
 # A PyTorch that python3 can import already is used as it is, wherever it lies; one before 2.4 is not enough.
 make_environment() {
@@ -50,18 +57,26 @@ make_environment() {
   if [ -n "$outer" ] && ! .venv/bin/python -c 'import torch' 2> /dev/null; then
     echo "$outer" > "$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth"
   fi
+  # Python 3.11's own pip takes three times as long to find versions of all frameworks that go together.
+  ! is_wanted check || pip_install --quiet --upgrade pip
 }
 
-# The packages of one group.
-install_python_packages() {
-  local groups=$1 wanted stamp=.venv/.hvd-packages
-  touch "$stamp"
-  mapfile -t wanted < <(listed .ci/python-packages.txt | grep -vxFf "$stamp")
-  ((${#wanted[@]})) || return 0
+install_torch() {
+  local stamp=.venv/.hvd-torch
+  [ -e "$stamp" ] && return
   if ! .venv/bin/python -c 'import torch' 2> /dev/null; then
     say "installing PyTorch $torch_version (the CPU build where the index has one)"
     pip_install "torch==$torch_version+cpu" || pip_install "torch==$torch_version"
   fi
+  touch "$stamp"
+}
+
+# The packages of one group.
+install_python_packages() {
+  local wanted stamp=.venv/.hvd-packages
+  touch "$stamp"
+  mapfile -t wanted < <(groups=$1 listed .ci/python-packages.txt | grep -vxFf "$stamp")
+  ((${#wanted[@]})) || return 0
   say "installing Python packages: ${wanted[*]}"
   pip_install "${wanted[@]}"
   printf '%s\n' "${wanted[@]}" >> "$stamp"
@@ -69,7 +84,6 @@ install_python_packages() {
 
 # What the tests look at, and what would get in the way of .venv's own programs and libraries.
 install_packages_apart() {
-  [[ " $groups " == *" check "* ]] || return 0
   local wanted stamp=.venv/.hvd-packages-apart
   touch "$stamp"
   mapfile -t wanted < <(groups=apart listed .ci/python-packages.txt | grep -vxFf "$stamp")
@@ -83,7 +97,6 @@ packages_of() { "$1/bin/python" -c 'import sysconfig; print(sysconfig.get_path("
 
 # MXNet works with no NumPy after 1.23, so it has an environment of its own, with the hvd of .venv.
 install_mxnet() {
-  [[ " $groups " == *" check "* ]] || return 0
   local wanted stamp=.venv/.hvd-packages-mxnet
   touch "$stamp"
   mapfile -t wanted < <(groups=mxnet listed .ci/python-packages.txt | grep -vxFf "$stamp")
@@ -116,7 +129,7 @@ build_wheel() {
   mkdir -p "$wheels"
   # With the tests' own options, so that ccache compiles what they have in common once.
   local options=()
-  [[ " $groups " != *" check "* ]] || options=(--config-settings cmake.define.HVD_WARNINGS_AS_ERRORS=ON)
+  ! is_wanted check || options=(--config-settings cmake.define.HVD_WARNINGS_AS_ERRORS=ON)
   if ! .venv/bin/python -m pip wheel --disable-pip-version-check "${options[@]}" --no-build-isolation --no-deps -v \
     -w "$wheels" . 2>&1 | tee "$log" | grep --line-buffered -E '^ *\[[0-9]+/[0-9]+\]|error:|Successfully built'; then
     tail -n 60 "$log" >&2
@@ -154,9 +167,15 @@ build_wheel &
 building=$!
 set +m
 trap 'kill -- "-$building" 2> /dev/null || true' EXIT
-[[ " $groups " != *" check "* ]] || install_python_packages check
-install_packages_apart
-install_mxnet
+install_torch
+if is_wanted check; then
+  install_python_packages check
+  install_packages_apart
+fi
+if is_wanted frameworks; then
+  install_python_packages frameworks
+  install_mxnet
+fi
 wait "$building" || die "hvd was not built"
 trap - EXIT
 install_hvd

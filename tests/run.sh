@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From a clean clone to all tests run: sets the machine up, builds, runs tests and checks, and ends with one line,
+# From a clean clone to all tests run: installs what is missing, builds, runs tests and checks, and ends with one line,
 # "N passed, N failed, N skipped". A step that fails does not stop the others. What each step printed, and where the time
 # went, stays in build/test-results/. docs/testing.md says what each suite runs.
 # Usage: tests/run.sh [--quick | --all | --only PATTERN]

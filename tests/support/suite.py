@@ -36,6 +36,12 @@ BENCHMARKS = ("collectives", "control_plane", "reduction")
 LONG_STEP_LIMIT_S = 4 * 3600
 
 
+def frameworks() -> Step:
+    """What only the tests in Python need is installed while those in C++ are built and run."""
+    script = [".ci/setup.sh", "build", "check", "frameworks"]
+    return Step("frameworks", "build", "installing the frameworks", script)
+
+
 def build(preset: str, title: str, target: str | None = None) -> Step:
     # -k 0: all that does not compile is said at once.
     script = (
@@ -67,7 +73,7 @@ def python_tests(
     """`workers`: processes that run tests side by side, each of which collects all tests; 0: one, by itself."""
     parallel = ["-n", str(workers), "--dist", "loadgroup"]
     command = [*PYTEST, *parallel, "--files", files, "-m", marker, *(["-k", only] if only else []), "tests"]
-    return Step(name, "tests", title, command, ["build-release", *needs], **options)
+    return Step(name, "tests", title, command, ["build-release", "frameworks", *needs], **options)
 
 
 def check(name: str, title: str, command: list[str], needs: list[str], **options) -> Step:
@@ -99,21 +105,23 @@ EXACT = {"TEST_EXACT_TIMES": "1"}
 
 def quick_steps() -> list[Step]:
     return [
+        frameworks(),
         build("release", "building (release)"),
         unit_tests("release", "C++ unit tests", only="^(core|ops|launcher|cpp|simulation|bindings_c)"),
         python_tests("python", "Python tests without a framework", "quick and not long", CPUS, "without-frameworks"),
-        check("lint", "lint of changed files", [".ci/check", "--changed"], ["build-release"]),
+        check("lint", "lint of changed files", [".ci/check", "--changed"], ["build-release", "frameworks"]),
     ]
 
 
 def default_steps(fuzzing_s: int = 5) -> list[Step]:
     return [
+        frameworks(),
         build("release", "building (release)"),
         python_tests("python-frameworks", "Python tests that import frameworks", "not long", 0, "with-frameworks"),
         python_tests("python", "Python tests", "not long", CPUS + 1, "without-frameworks"),
         build("asan", "building (AddressSanitizer, UndefinedBehaviorSanitizer, fuzzers)"),
         build("tsan", "building (ThreadSanitizer)"),
-        check("lint", "formatting, lint, directions of includes", [".ci/check"], ["build-release"], busy=True),
+        check("lint", "formatting, lint, directions of includes", [".ci/check"], ["build-release", "frameworks"], busy=True),
         unit_tests("release", "C++ tests"),
         unit_tests("asan", "C++ tests (AddressSanitizer, UndefinedBehaviorSanitizer)", without=TOO_LONG),
         unit_tests("tsan", "C++ tests (ThreadSanitizer)", without=TOO_LONG, prefix=without_randomised_addresses()),
@@ -149,7 +157,7 @@ def long_steps() -> list[Step]:
                 "tests",
                 f"{framework} {version}",
                 [f"tests/other_{framework.lower()}.sh", version, "--junitxml", "{junit}"],
-                ["build-release"],
+                ["build-release", "frameworks"],
             )
             for framework, version in OTHER_VERSIONS
         ],
@@ -176,7 +184,7 @@ def only_steps(pattern: str) -> list[Step]:
     python = python_tests("python", f"Python tests that match {pattern}", "not long", CPUS, only=pattern)
     # pytest ends with 5 where it has found no test.
     python.command = ["sh", "-c", '"$@"; code=$?; [ $code -eq 5 ] || exit $code', "sh", *python.command]
-    return [build("release", "building (release)"), cpp, python]
+    return [frameworks(), build("release", "building (release)"), cpp, python]
 
 
 def main() -> int:
