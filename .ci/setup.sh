@@ -107,7 +107,7 @@ install_mxnet() {
   fi
   say "installing Python packages into .venv/mxnet: ${wanted[*]}"
   .venv/bin/python -m venv --without-pip .venv/mxnet
-  pip_install --ignore-installed --prefix "$PWD/.venv/mxnet" "${wanted[@]}"
+  pip_install --ignore-installed --no-warn-conflicts --prefix "$PWD/.venv/mxnet" "${wanted[@]}"
   ln -sfn "$(packages_of .venv)"/{hvd,horovod} "$(packages_of .venv/mxnet)"
   printf '%s\n' "${wanted[@]}" >> "$stamp"
 }

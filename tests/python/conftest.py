@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import json
 import os
 import sys
@@ -131,6 +132,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 # Within a job
+
+
+def pytest_collection_finish() -> None:
+    """Garbage is looked for among what tests make: among all that the frameworks have made it takes seconds, and in a
+    forked child copies all."""
+    if reports_dir is not None:
+        gc.collect()
+        gc.freeze()
+
 
 outcomes_here: dict[str, pytest.TestReport] = {}  # by test; the first of its phases that did not pass, if any
 

@@ -90,7 +90,8 @@ def test_no_room_is_an_error_that_names_the_bound():
 @pytest.mark.ranks(2)
 def test_a_forked_child_may_drop_a_shared_tensor():
     tensor = hvd.empty(MEGABYTE).fill_(7)
-    gc.collect()  # what other tests have left: a forked child cannot end TensorFlow's functions
+    gc.collect()
+    gc.freeze()  # what other tests have left: a forked child cannot end TensorFlow's functions
     child = os.fork()
     if child == 0:
         del tensor

@@ -34,6 +34,7 @@ FUZZED = sorted(path.name.removesuffix("_fuzzer.cc") for path in (ROOT / "tests/
 OTHER_VERSIONS = (("TensorFlow", "2.13.1"), ("TensorFlow", "2.18.1"), ("JAX", "0.6.2"), ("Spark", "3.5.9"))
 BENCHMARKS = ("collectives", "control_plane", "reduction")
 LONG_STEP_LIMIT_S = 4 * 3600
+PYTHON_NEEDS = ["build-release", "frameworks"]  # steps that tests in Python and mypy need
 
 
 def frameworks() -> Step:
@@ -73,7 +74,7 @@ def python_tests(
     """`workers`: processes that run tests side by side, each of which collects all tests; 0: one, by itself."""
     parallel = ["-n", str(workers), "--dist", "loadgroup"]
     command = [*PYTEST, *parallel, "--files", files, "-m", marker, *(["-k", only] if only else []), "tests"]
-    return Step(name, "tests", title, command, ["build-release", "frameworks", *needs], **options)
+    return Step(name, "tests", title, command, [*PYTHON_NEEDS, *needs], **options)
 
 
 def check(name: str, title: str, command: list[str], needs: list[str], **options) -> Step:
@@ -109,7 +110,7 @@ def quick_steps() -> list[Step]:
         build("release", "building (release)"),
         unit_tests("release", "C++ unit tests", only="^(core|ops|launcher|cpp|simulation|bindings_c)"),
         python_tests("python", "Python tests without a framework", "quick and not long", CPUS, "without-frameworks"),
-        check("lint", "lint of changed files", [".ci/check", "--changed"], ["build-release", "frameworks"]),
+        check("lint", "lint of changed files", [".ci/check", "--changed"], PYTHON_NEEDS),
     ]
 
 
@@ -121,7 +122,7 @@ def default_steps(fuzzing_s: int = 5) -> list[Step]:
         python_tests("python", "Python tests", "not long", CPUS + 1, "without-frameworks"),
         build("asan", "building (AddressSanitizer, UndefinedBehaviorSanitizer, fuzzers)"),
         build("tsan", "building (ThreadSanitizer)"),
-        check("lint", "formatting, lint, directions of includes", [".ci/check"], ["build-release", "frameworks"], busy=True),
+        check("lint", "formatting, lint, directions of includes", [".ci/check"], PYTHON_NEEDS, busy=True),
         unit_tests("release", "C++ tests"),
         unit_tests("asan", "C++ tests (AddressSanitizer, UndefinedBehaviorSanitizer)", without=TOO_LONG),
         unit_tests("tsan", "C++ tests (ThreadSanitizer)", without=TOO_LONG, prefix=without_randomised_addresses()),
@@ -157,7 +158,7 @@ def long_steps() -> list[Step]:
                 "tests",
                 f"{framework} {version}",
                 [f"tests/other_{framework.lower()}.sh", version, "--junitxml", "{junit}"],
-                ["build-release", "frameworks"],
+                PYTHON_NEEDS,
             )
             for framework, version in OTHER_VERSIONS
         ],
