@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <set>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "core/control/schedule/schedule_lock.h"
@@ -44,14 +44,14 @@ struct ModelJob {
   bool break_requested = false;
   std::vector<std::array<char, kRanks>> answers;  // by round
 
+  // The state in a few characters, a number as one: it is compared a million times.
   std::string text() const {
-    std::string key = break_requested ? "B" : "-";
+    const auto digit = [](auto number) { return static_cast<char>('0' + static_cast<int>(number)); };
+    std::string key(1, break_requested ? 'B' : '-');
     for (const Rank& rank : ranks) {
-      key += std::to_string(rank.submitted) + "," + std::to_string(rank.rounds) + rank.answer + (rank.dead ? "x" : "") +
-             (rank.leaves ? "l" : "") + (rank.told ? "t" : "") + std::to_string(static_cast<int>(rank.lock.state())) +
-             ",";
-      for (const int count : rank.performed) key += std::to_string(count);
-      key += ";";
+      key += {digit(rank.submitted), digit(rank.rounds), rank.answer, digit(rank.lock.state())};
+      key += {rank.dead ? 'x' : '-', rank.leaves ? 'l' : '-', rank.told ? 't' : '-'};
+      for (const int count : rank.performed) key += digit(count);
     }
     for (const auto& round : answers) key.append(round.begin(), round.end());
     return key;
@@ -83,14 +83,15 @@ class Explorer {
   void visit(const ModelJob& job) {
     if (!failure_.empty() || !seen_.insert(job.text()).second) return;
     bool moved = false;
+    ModelJob next = job;  // a move that is not possible changes nothing
     for (std::size_t rank = 0; rank < kRanks; ++rank) {
       if (job.ranks[rank].dead) continue;
       for (const auto move :
            {&Explorer::submit, &Explorer::wish, &Explorer::tell, &Explorer::answer, &Explorer::hear}) {
-        ModelJob next = job;
         if (!(this->*move)(next, rank)) continue;
         moved = true;
         visit(next);
+        next = job;
       }
     }
     if (!moved) check_end(job);
@@ -200,7 +201,7 @@ class Explorer {
   const Fault fault_;
   const std::size_t where_;
   std::array<std::vector<std::uint32_t>, kRanks> programs_;
-  std::set<std::string> seen_;
+  std::unordered_set<std::string> seen_;
   std::size_t ends_ = 0;
   std::string failure_;
 };
