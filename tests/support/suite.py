@@ -34,7 +34,7 @@ FUZZED = sorted(path.name.removesuffix("_fuzzer.cc") for path in (ROOT / "tests/
 OTHER_VERSIONS = (("TensorFlow", "2.13.1"), ("TensorFlow", "2.18.1"), ("JAX", "0.6.2"), ("Spark", "3.5.9"))
 BENCHMARKS = ("collectives", "control_plane", "reduction")
 LONG_STEP_LIMIT_S = 4 * 3600
-PYTHON_NEEDS = ["build-release", "frameworks"]  # steps that tests in Python and mypy need
+PYTHON_NEEDS = ["build-release", "frameworks"]  # of tests in Python, and of what reads the frameworks' sources
 
 
 def frameworks() -> Step:
@@ -96,6 +96,7 @@ def fuzzer(name: str, seconds: int) -> Step:
     return check(f"fuzz-{name}", f"fuzzing {name}", command, ["build-asan"], environment=SANITIZERS)
 
 
+COMPARE = ["sh", "-c", "cmake --preset release && cmake --build --preset release --target comparisons -- -k 0"]
 CPP_EXAMPLE = """cmake -S examples/cpp -B build/example -DCMAKE_PREFIX_PATH=$PWD/.venv && cmake --build build/example &&
     hvdrun -np 16 build/example/allreduce"""
 # All C++ tests with a tag; those with [.long] are hidden, and ctest does not know them.
@@ -126,6 +127,7 @@ def default_steps(fuzzing_s: int = 5) -> list[Step]:
         unit_tests("release", "C++ tests"),
         unit_tests("asan", "C++ tests (AddressSanitizer, UndefinedBehaviorSanitizer)", without=TOO_LONG),
         unit_tests("tsan", "C++ tests (ThreadSanitizer)", without=TOO_LONG, prefix=without_randomised_addresses()),
+        check("comparisons", "declarations beside vendors' headers", COMPARE, PYTHON_NEEDS, busy=True),
         check("example", "C++ example, 16 ranks", ["sh", "-c", CPP_EXAMPLE], []),
         check("library", "what the library needs and exports", [".ci/check_library.sh", ".venv"], []),
         check(
