@@ -127,10 +127,19 @@ int run_doctor(const SignalSource& signals) {
   return 1;
 }
 
+bool mpirun_has_x() {
+  std::string answer(4096, ' ');
+  if (FILE* const version = popen("mpirun --version 2> /dev/null", "r"); version != nullptr) {
+    answer.resize(std::fread(answer.data(), 1, answer.size(), version));
+    pclose(version);
+  }
+  return answer.find("HYDRA") == std::string::npos && answer.find("Intel(R) MPI") == std::string::npos;
+}
+
 // Executes mpirun, under which ranks find each other through MPI. Open MPI's mpirun refuses to run as root unless two
 // variables allow it; they are set here, as horovodrun does.
 int run_mpirun(const CommandLine& line, const SignalSource& signals) {
-  std::vector<std::string> words = mpirun_arguments(line);
+  std::vector<std::string> words = mpirun_arguments(line, mpirun_has_x());
   words.insert(words.begin(), "mpirun");
   if (line.dry_run) {
     std::printf("%s\n", shell_quoted(words).c_str());
@@ -196,9 +205,9 @@ std::vector<ProgramPlan> make_programs(const CommandLine& line, bool runs_here) 
 // The processes of an elastic job may take all slots of its hosts; on this machine alone, as many as it begins with.
 void plan_all_slots(CommandLine& line, const JobLayout& layout) {
   if (!line.job.elastic) return;
-  const bool limited = layout.pools.front().limited;
-  line.programs.front().num_proc =
-      limited ? std::nullopt : std::optional(line.job.elastic->num_proc + line.job.elastic->spares);
+  std::optional<int>& num_proc = line.programs.front().num_proc;
+  const bool takes_all = layout.pools.front().limited || (line.placement.ranks_per_host && !num_proc);
+  num_proc = takes_all ? std::nullopt : std::optional(line.job.elastic->num_proc + line.job.elastic->spares);
 }
 
 // Returns hvdrun's exit code when no process of the job is left.
@@ -349,7 +358,7 @@ int run_elastic_with_agents(const CommandLine& line, const JobLayout& fixed, con
       .start_command =
           [&](const HostSlots& host) {
             const JobLayout layout = layout_of(host, is_here).first;
-            const StartedBy by = choose_start(line.start.by, shell, false, layout.by_slurm);
+            const StartedBy by = choose_start(line.start.by, shell, false, fixed.by_slurm);  // `layout` names it by -H
             return start_commands(line, layout, by, shell).front();
           },
       .plan =

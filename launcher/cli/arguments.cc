@@ -25,6 +25,9 @@ std::string with_dashes_inside(std::string argument) {
 // "-np" and "-np=4" become "--np" and "--np=4" if there is such an option; "-n4" stays.
 std::string with_two_dashes(const CLI::App& app, const std::string& argument) {
   if (argument.size() < 3) return argument;
+  // "--n", as Open MPI has it, becomes "-n".
+  const std::string letter = argument.substr(1);
+  if (argument.size() == 3 && argument[1] == '-' && app.get_option_no_throw(letter) != nullptr) return letter;
   const std::string candidate = with_dashes_inside(argument[1] == '-' ? argument : "-" + argument);
   return app.get_option_no_throw(name_of(candidate)) != nullptr ? candidate : argument;
 }

@@ -437,14 +437,13 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   return line;
 }
 
-std::vector<std::string> mpirun_arguments(const CommandLine& line) {
+std::vector<std::string> mpirun_arguments(const CommandLine& line, bool names_variables) {
   std::vector<std::string> words;
   for (const ProgramLine& program : line.programs) {
     if (!words.empty()) words.emplace_back(":");
     words.insert(words.end(), program.for_mpirun.begin(), program.for_mpirun.end());
-    const bool names_hosts = !program.hosts.empty() || !program.hostfile.empty();
     for (const std::string& entry : line.exports) {
-      if (names_hosts) words.insert(words.end(), {"-x", entry.substr(0, entry.find('='))});
+      if (names_variables) words.insert(words.end(), {"-x", entry.substr(0, entry.find('='))});
     }
     words.insert(words.end(), program.command.begin(), program.command.end());
   }

@@ -88,9 +88,9 @@ struct CommandLine {
 // `arguments` does not include hvdrun's own name. Throws InvalidArgument with a text for the user.
 CommandLine parse_command_line(const std::vector<std::string>& arguments);
 
-// The arguments for mpirun, without its own name. It gets the variables of the whole job in its environment; if there
-// may be other hosts, they are also named with -x, since Open MPI exports its environment only on its own host.
-std::vector<std::string> mpirun_arguments(const CommandLine& line);
+// The arguments for mpirun, without its own name. It has the variables of the whole job in its environment, which Open
+// MPI passes to its own host alone: `names_variables` also names them with -x. Hydra (MPICH, Intel MPI) has no -x.
+std::vector<std::string> mpirun_arguments(const CommandLine& line, bool names_variables);
 
 // Horovod's configuration file (--config-file): YAML whose keys correspond to options of horovodrun.
 struct ConfigOptions {

@@ -99,7 +99,8 @@ void LocalHost::start(const HostPlan& plan) {
   stopped_limit_ = plan.stopped_limit;
   if (stopped_limit_ > Duration::zero()) look_for_stopped();
   if (!plan.preemption_script.empty()) watch_preemption(plan.preemption_script);
-  if (!all.empty() && (all.front().place.size > 1 || plan.servers_of_job > 0)) memories_.watch_for_stalls();
+  const bool is_alone = !plan.is_elastic && !all.empty() && all.front().place.size == 1 && plan.servers_of_job == 0;
+  if (!all.empty() && !is_alone) memories_.watch_for_stalls();
   if (plan.verbose && !plan.ranks.empty()) memories_.watch_initialization();
   take_reports();
 }
@@ -129,6 +130,7 @@ void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildS
   listener_.rank_started(number, pid);
   Pipes& pipes = pipes_[number];
   pipes.pid = pid;
+  pipes.name = rank.server < 0 ? "process " + std::to_string(number) : process_name(rank);
   if (input_writer) {
     pipes.input = std::make_unique<InputPipe>(loop_, std::move(input_writer),
                                               [this, number] { listener_.input_consumed(number); });
@@ -154,11 +156,10 @@ void LocalHost::look_for_stopped() {
   const TimePoint now = Clock::now();
   for (const auto& [rank, pipes] : pipes_) {
     const auto process = pipes.pid > 0 ? read_process_stat(pipes.pid) : std::nullopt;
-    if (!process || !process->stopped) {
+    if (is_suspended_ || !process || !process->stopped) {
       stopped_since_.erase(rank);
     } else if (now >= stopped_since_.try_emplace(rank, now).first->second + stopped_limit_) {
-      listener_.warning("process " + std::to_string(rank) +
-                        " was stopped for longer than --stopped-limit, and is killed");
+      listener_.warning(pipes.name + " was stopped for longer than --stopped-limit, and is killed");
       keeper_.kill_rank(pipes.pid);
       stopped_since_.erase(rank);
     }

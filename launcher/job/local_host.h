@@ -41,7 +41,10 @@ class LocalHost : public Host {
   ~LocalHost() override { loop_.forget(keeper_.fd()); }
 
   void start(const HostPlan& plan) override;
-  void signal_ranks(int signal) override { keeper_.signal_ranks(signal); }
+  void signal_ranks(int signal) override {
+    if (signal == SIGSTOP || signal == SIGCONT) is_suspended_ = signal == SIGSTOP;
+    keeper_.signal_ranks(signal);
+  }
   void signal_all(int signal) override {
     if (!nothing_left_) keeper_.signal_all(signal);
   }
@@ -63,7 +66,8 @@ class LocalHost : public Host {
 
  private:
   struct Pipes {
-    pid_t pid = -1;                              // of the rank
+    pid_t pid = -1;                              // of the process
+    std::string name;                            // for the user
     std::unique_ptr<InputPipe> input;            // null: write_input() does not feed the rank
     std::unique_ptr<OutputPipe> output, errors;  // errors: null if merged
   };
@@ -115,6 +119,7 @@ class LocalHost : public Host {
   Timer stopped_timer_;
   std::unique_ptr<PreemptionWatch> preemption_;  // null: there is no script
   bool started_ = false;
+  bool is_suspended_ = false;  // by Ctrl-Z: stopped processes do not hang
   bool nothing_left_ = false;
 };
 

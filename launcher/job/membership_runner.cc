@@ -327,6 +327,7 @@ void ElasticRun::process_ended(int process, ExitStatus status, const JobEnding& 
 }
 
 void ElasticRun::process_not_started(int process, const std::string& cause, int exit_code) {
+  job_.processes.remove(process);
   job_.end.process_ended(process, {.status = {.value = exit_code}});
   runner_.process_not_started(process, cause);
 }

@@ -148,7 +148,7 @@ std::size_t OutputSink::write_some(std::string_view bytes) {
 void OutputSink::fail(int error) {
   broken_ = true;
   loop_.forget(target());
-  if (error == EPIPE || error == EIO || error == ECONNRESET) {  // EIO: the terminal is gone
+  if (error == EPIPE || error == ECONNRESET || (error == EIO && is_terminal_)) {  // EIO: the terminal is gone
     callbacks_.reader_left();
   } else {
     callbacks_.failure(error_text(error));

@@ -115,6 +115,7 @@ class OutputStream {
     if (closed_) return;
     closed_ = true;
     flush();
+    options_.file.reset();
   }
   bool closed() const { return closed_; }
   const OutputTail& tail() const { return tail_; }

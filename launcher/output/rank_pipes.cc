@@ -76,7 +76,8 @@ InputFeed::InputFeed(EventLoop& loop, int input, const std::vector<int>& ranks,
       input_(input),
       write_(std::move(write)),
       is_terminal_(isatty(input) == 1),
-      ranks_(ranks.begin(), ranks.end()) {
+      ranks_(ranks.begin(), ranks.end()),
+      next_(loop, [this] { read_on(); }) {
   // Edge-triggered: input that is meant for another process is reported once and then left alone.
   if (can_be_watched(input_)) {
     loop_.watch(input_, EPOLLIN | EPOLLET, [this] { read_on(); });
@@ -86,16 +87,15 @@ InputFeed::InputFeed(EventLoop& loop, int input, const std::vector<int>& ranks,
 }
 
 void InputFeed::read_on() {
-  while (!at_end_ && busy_.empty() && !ranks_.empty() && has_input(input_) &&
-         (!is_terminal_ || tcgetpgrp(input_) == getpgrp())) {
-    read_piece();
-  }
+  const bool may_read = !is_terminal_ || tcgetpgrp(input_) == getpgrp();
+  if (may_read && !at_end_ && busy_.empty() && !ranks_.empty() && has_input(input_)) read_piece();
 }
 
 void InputFeed::read_piece() {
   char bytes[kReadBytes];
   const ssize_t count = read(input_, bytes, sizeof bytes);
-  if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
+  if (count < 0 && errno == EAGAIN) return;
+  if (count < 0 && errno == EINTR) return next_.set(Clock::now());
   at_end_ = count <= 0;
   const std::set<int> ranks = ranks_;
   if (!at_end_) busy_ = ranks;

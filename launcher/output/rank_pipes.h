@@ -105,7 +105,7 @@ class InputFeed {
   // The rank has taken the last piece.
   void taken(int rank) {
     busy_.erase(rank);
-    read_on();
+    if (busy_.empty()) next_.set(Clock::now());  // not at once: ranks that have closed their input take all at once
   }
   // The rank takes no more input.
   void forget(int rank) {
@@ -125,6 +125,7 @@ class InputFeed {
   bool at_end_ = false;
   std::set<int> ranks_;
   std::set<int> busy_;  // ranks that have not taken the last piece yet
+  Timer next_;          // for the next piece
 };
 
 }  // namespace hvd::launcher

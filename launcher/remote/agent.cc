@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <set>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
@@ -54,8 +56,14 @@ class ReportingHost : private HostListener {
   // Completes the plan with what is known only on this host. `store`: the address that its ranks connect to.
   void start(HostPlan plan, const std::string& store) {
     const Environment own = parse_environment(environ);
-    for (ProgramPlan& program : plan.programs) {
+    std::set<std::size_t> used;
+    for (const std::vector<RankPlan>* processes : {&plan.ranks, &plan.servers}) {
+      for (const RankPlan& process : *processes) used.insert(process.program);
+    }
+    for (std::size_t i = 0; i < plan.programs.size(); ++i) {
+      ProgramPlan& program = plan.programs[i];
       program.environment = environment_on_host(program.environment, own);
+      if (!used.contains(i)) continue;  // it need not be on this host
       program.file =
           find_program(program.working_directory, program.arguments.front(), search_path_of(with_exports(program)));
     }

@@ -34,7 +34,7 @@ class ElasticRemoteJob {
              .started = [](pid_t) {},
              .warning = [this](const std::string& line) { job_.warning(line); }}),
         retry_timer_(loop_, [this] { start_agents(); }),
-        job_(options, options.elastic->num_proc, loop_, signals) {}
+        job_(options, std::max(options.elastic->num_proc, std::min(options.elastic->max_np, 2)), loop_, signals) {}
 
   int run() {
     if (hosts_.discovery_script.empty()) {
@@ -81,13 +81,8 @@ class ElasticRemoteJob {
   }
 
   void start_agents() {
-    std::optional<Deadline> next;
     for (auto& [name, entry] : entries_) {
-      if (entry.agent >= 0 || entry.wanted.slots == 0) continue;
-      if (Clock::now() < entry.next_try) {
-        next = earlier(next, entry.next_try);
-        continue;
-      }
+      if (entry.agent >= 0 || entry.wanted.slots == 0 || Clock::now() < entry.next_try) continue;
       entry.agent = next_agent_++;
       names_[entry.agent] = name;
       try {
@@ -95,6 +90,10 @@ class ElasticRemoteJob {
       } catch (const Error& error) {
         on_lost(entry.agent, error.what());
       }
+    }
+    std::optional<Deadline> next;  // of those, too, that could not be started just now
+    for (const auto& [name, entry] : entries_) {
+      if (entry.agent < 0 && entry.wanted.slots != 0) next = earlier(next, entry.next_try);
     }
     retry_timer_.set(next);
   }
@@ -112,6 +111,10 @@ class ElasticRemoteJob {
     const std::string& name = names_.at(agent);
     Entry& entry = entries_.at(name);
     if (entry.agent != agent) return subtree_.dismiss(agent);  // it was given up, and comes late
+    if (entry.wanted.slots == 0) {                             // it is not named any more
+      entry.agent = -1;
+      return subtree_.dismiss(agent);
+    }
     if (entry.in_job >= 0) return;
     if (hello.version() != HVD_VERSION) {
       return reject(agent, "hvdrun is version " + hello.version() + " there, and " HVD_VERSION " here");

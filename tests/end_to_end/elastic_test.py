@@ -341,3 +341,32 @@ def test_parameter_servers_stay_while_processes_come_and_go():
     pushed = re.findall(r"^pushed (\d+)$", output, re.MULTILINE)
     rows = dict(re.findall(r"^row (\d+) (\d+)$", output, re.MULTILINE))
     assert len(rows) > 10 and rows == {step: str(pushed.count(step)) for step in set(pushed)}, output + errors
+
+
+def test_lines_of_ranks_that_come_later_do_not_mix():
+    program = ("sh", "-c", "printf aaa; sleep 0.3; echo bbb")
+    code, output, errors = run("--launcher", "ssh", "--min-np", 1, "--max-np", 3, "-H", "localhost:3", job=program)
+    assert code == 0 and output.splitlines() == ["aaabbb"] * 3, (output, errors)
+
+
+def test_a_job_that_was_suspended_for_longer_than_ranks_may_be_stopped_goes_on():
+    process = start(*("--launcher", "ssh", "-H", "localhost:2", "-np", 2, "--min-np", 2, "--stopped-limit", 1))
+    process.stdout.readline()
+    process.send_signal(signal.SIGTSTP)
+    time.sleep(3)
+    process.send_signal(signal.SIGCONT)
+    errors = process.communicate(timeout=TIMEOUT)[1]
+    assert process.returncode == 0 and "--stopped-limit" not in errors, errors
+
+
+def test_a_host_that_is_added_to_the_addresses_of_agents_is_tried_again(tmp_path):
+    (tmp_path / "addresses").write_text("")
+    process = start(
+        *("--host-discovery-script", "echo elsewhere:1", "--agent-addresses", tmp_path / "addresses", "-np", 1),
+        *("--elastic-timeout", 4),
+        environment={"HVD_JOB_KEY": "0" * 64},
+    )
+    errors = process.communicate(timeout=TIMEOUT)[1]
+    assert process.returncode != 0 and errors.count("does not say where the agent of host elsewhere listens") > 1, (
+        errors
+    )

@@ -350,6 +350,7 @@ def test_the_environment_travels(run, tmp_path):
     (tmp_path / "my-program").write_text("#!/bin/sh\necho $HVD_RANK $FROM_OUTSIDE $SET $PASSED $(pwd)\n")
     (tmp_path / "my-program").chmod(0o755)
     environment = {**os.environ, "FROM_OUTSIDE": "1", "PASSED": "2", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    environment["OLD_ENCODING"] = os.fsdecode(b"\xe9t\xe9")
     done = run(
         *("-np", 2, "-H", "h1,h2", "-x", "SET=3", "-x", "PASSED", "--wdir", tmp_path, "my-program"), env=environment
     )

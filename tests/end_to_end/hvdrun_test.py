@@ -1065,6 +1065,13 @@ def test_another_rank_or_none_may_read_the_input(run, reader, output):
     assert done.returncode == 0
 
 
+def test_ranks_may_stop_reading_a_long_input(run, tmp_path):
+    (tmp_path / "input").write_bytes(bytes(20 << 20))
+    with open(tmp_path / "input") as file:
+        done = run("-np", 2, "--stdin", "all", "head", "-c", 1, stdin=file)
+    assert (done.returncode, done.stdout) == (0, "\0\0"), done.stderr
+
+
 def test_an_input_for_a_rank_that_is_not_there_is_refused(run):
     done = run("-np", 2, "-stdin", 2, "cat")
     assert done.returncode == 2

@@ -170,3 +170,28 @@ def test_zsh_script_names_every_option_that_help_shows():
         assert f"'*{name}[" in script
     if shutil.which("zsh"):
         subprocess.run(["zsh", "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.parametrize("options", [("-N", 4, "--min-np", 2), ("--nproc-per-node", 4, "--max-np", 4)])
+def test_ranks_of_each_host_in_an_elastic_job(options):
+    done = run(*options, "--dry-run", "true")
+    assert done.returncode == 0 and "4 ranks on 1 host" in done.stdout, done
+
+
+def test_an_elastic_job_in_an_allocation_starts_its_agents_by_srun(tmp_path):
+    srun = tmp_path / "srun"
+    srun.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/called\nexit 3\n')
+    srun.chmod(0o755)
+    allocation = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "nx[1-2]", "SLURM_TASKS_PER_NODE": "1(x2)"}
+    environment = {**os.environ, **allocation, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = run("-np", 2, "--min-np", 1, "--elastic-timeout", 1, "true", env=environment)
+    assert done.returncode != 0 and "ssh" not in done.stderr, done.stderr
+    assert "--nodelist=nx1" in (tmp_path / "called").read_text()
+
+
+def test_mpichs_mpirun_gets_no_option_that_it_does_not_know(tmp_path):
+    (tmp_path / "mpirun").write_text('#!/bin/sh\nexec mpirun.mpich "$@"\n')
+    (tmp_path / "mpirun").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = run("--mpi", "-n", 1, "-hosts", "localhost", "-genv", "A", 1, "printenv", "A", env=environment)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr

@@ -146,7 +146,7 @@ TEST_CASE("mpirun may start the processes, and gets what is its own") {
                                           "^openib",    "a",   "--mpi", ":", "-np",       "1",    "b"};
   const CommandLine line = parse_command_line(typed);
   CHECK(line.start.by == StartedBy::mpirun);
-  CHECK(mpirun_arguments(line) ==
+  CHECK(mpirun_arguments(line, true) ==
         std::vector<std::string>{"-np", "2", "-mca", "btl", "^openib", "a", "--mpi", ":", "-np", "1", "b"});
   CHECK(parse_command_line({"-np", "1", "a"}).start.by == StartedBy::automatic);
   CHECK(parse_command_line({"--gloo", "-np", "1", "a"}).start.by == StartedBy::automatic);
@@ -182,7 +182,7 @@ TEST_CASE("mpirun is not told what only hvdrun understands") {
                                                "-np",
                                                "2",
                                                "a"});
-  CHECK(mpirun_arguments(line) == Arguments{"--timestamp-output", "-np", "2", "a"});
+  CHECK(mpirun_arguments(line, true) == Arguments{"--timestamp-output", "-np", "2", "a"});
   CHECK(line.notes.size() == 8);
   CHECK(line.notes.front() == "--rsh has no effect with --mpi: mpirun has no such option");
 }

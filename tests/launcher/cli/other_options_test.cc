@@ -111,14 +111,17 @@ TEST_CASE("what mpirun knows goes to it as it was typed, and the rest as what it
   const CommandLine line =
       parse_command_line({"--mpi", "--rankfile", "ranks", "-np", "2", "--report-pid=-", "--log-dir", "logs",
                           "--nproc_per_node", "2", "--cycle-time-ms", "1", "train.py"});
-  CHECK(mpirun_arguments(line) == Arguments{"--rankfile", "ranks", "-np", "2", "--report-pid=-", "--output-filename",
-                                            "logs", "-N", "2", "--oversubscribe", "python3", "-u", "train.py"});
+  CHECK(mpirun_arguments(line, false) == Arguments{"--rankfile", "ranks", "-np", "2", "--report-pid=-",
+                                                   "--output-filename", "logs", "-N", "2", "--oversubscribe", "python3",
+                                                   "-u", "train.py"});
   CHECK(line.notes.empty());
   CHECK(line.exports == Arguments{"HVD_CYCLE_TIME=1"});
   CHECK(parse_command_line({"--mpi", "--disable-cache", "ls"}).notes.size() == 1);
   CHECK(error_of({"--mpi", "--jsrun", "ls"}).starts_with("--jsrun: "));
   const CommandLine hosts = parse_command_line({"--mpi", "-H", "a:1", "--autotune", "x", ":", "-np", "1", "y"});
-  CHECK(mpirun_arguments(hosts) == Arguments{"-H", "a:1", "-x", "HVD_AUTOTUNE", "x", ":", "-np", "1", "y"});
+  CHECK(mpirun_arguments(hosts, false) == Arguments{"-H", "a:1", "x", ":", "-np", "1", "y"});
+  CHECK(mpirun_arguments(hosts, true) ==
+        Arguments{"-H", "a:1", "-x", "HVD_AUTOTUNE", "x", ":", "-np", "1", "-x", "HVD_AUTOTUNE", "y"});
 }
 
 TEST_CASE("the document has a row for each option") {

@@ -16,7 +16,7 @@ TEST_CASE("what a discovery script prints") {
   CHECK(parse_discovered_hosts("").empty());
   CHECK(parse_discovered_hosts("\n  \n").empty());
   CHECK(parse_discovered_hosts("a:2\n b \r\nuser@c:1") ==
-        Hosts{{.host = "a", .slots = 2}, {.host = "b", .slots = 1}, {.host = "c", .slots = 1, .user = "user"}});
+        Hosts{{.host = "a", .slots = 2}, {.host = "b"}, {.host = "c", .slots = 1, .user = "user"}});
   for (const char* text : {"a:x", "a:2:3", ":2", "a b"}) {
     INFO(text);
     CHECK_THROWS_AS(parse_discovered_hosts(text), InvalidArgument);

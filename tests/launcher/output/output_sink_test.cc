@@ -111,6 +111,16 @@ TEST_CASE("a full disk is reported once with its cause") {
   CHECK(observed.failure.empty());
 }
 
+TEST_CASE("a file that fails is no terminal that is gone") {
+  EventLoop loop;
+  Observed observed;
+  const FileDescriptor unwritable(open("/proc/self/mem", O_WRONLY | O_CLOEXEC));  // nothing lies at its beginning
+  OutputSink sink(loop, unwritable.get(), observed.callbacks());
+  sink.append("a\n");
+  CHECK(observed.failure == "Input/output error");
+  CHECK(observed.reader_left == 0);
+}
+
 TEST_CASE("one file under two numbers is recognised") {
   Pipe pipe, other;
   const FileDescriptor copy(dup(pipe.writer.get()));

@@ -17,6 +17,7 @@ TEST_CASE("a rank's folder is padded to the width of the largest rank") {
   CHECK(output_path("d", 9, 11, "stderr") == "d/rank.09/stderr");
   CHECK(output_path("d", 7, 1001, "stderr") == "d/rank.0007/stderr");
   CHECK(output_path("d", 7, 11, "stderr", "server") == "d/server.07/stderr");
+  CHECK(output_path("d", 10, 2, "stdout") == "d/rank.10/stdout");  // of an elastic job
 }
 
 TEST_CASE("a file that cannot be written is named") {

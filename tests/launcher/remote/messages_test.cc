@@ -33,8 +33,8 @@ TEST_CASE("a host's plan arrives as it was") {
   plan.rendezvous.job_key_hex = "00ff";
   plan.merge_errors = true;
   plan.programs.push_back({.file = "",
-                           .arguments = {"python", "train.py"},
-                           .environment = {{"PATH", "/bin"}},
+                           .arguments = {"python", "train.py", "\xe9"},  // what is not UTF-8, too
+                           .environment = {{"PATH", "/bin"}, {"NAME", "\xe9t\xe9"}},
                            .exports = {{"A", "1"}},
                            .working_directory = "/tmp"});
   for (const int local : {0, 1}) {
@@ -48,7 +48,9 @@ TEST_CASE("a host's plan arrives as it was") {
   }
   plan.servers_of_job = 3;
   plan.servers.push_back({.place = {.rank = 12, .size = 8}, .server = 2, .server_start = 4, .cpus = {6}});
-  const HostPlan copy = from_message(to_message(plan));
+  auto message = to_message(plan);
+  REQUIRE(message.ParseFromString(message.SerializeAsString()));
+  const HostPlan copy = from_message(message);
   REQUIRE(copy.servers.size() == 1);
   CHECK(copy.servers_of_job == 3);
   CHECK(copy.servers[0].place.rank == 12);
