@@ -64,7 +64,12 @@ std::optional<ResponseList> Negotiator::next_message(TimePoint now) {
   while (auto arrived = port_.channel.receive()) {
     if (arrived->from == node_.tree().parent) {
       node_.forward(port_, arrived->payload, now);
-      return decode_response_list(arrived->payload);
+      try {
+        return decode_response_list(arrived->payload);
+      } catch (const Internal& error) {
+        throw Internal("the coordinator's message, which came from rank " + std::to_string(arrived->from) +
+                       ", cannot be read: " + error.what() + "; do all ranks have the same version of hvd?");
+      }
     }
     node_.receive(port_, arrived->from, std::move(arrived->payload), now);
   }

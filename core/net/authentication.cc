@@ -101,6 +101,7 @@ void prove(Socket& socket, ClientHandshake handshake, const Challenge& challenge
 }
 
 constexpr Duration kRetryDelay = std::chrono::milliseconds(20);  // before another try to connect
+constexpr int kMaxRefusals = 4;                                  // of a proof; 0.6 s in all
 constexpr std::size_t kMaxPending = 1024;
 // The share of the process's descriptors: what else it opens, a data file for instance, must not fail because of
 // connections that have not authenticated.
@@ -248,6 +249,7 @@ Socket connect_authenticated(const Address& address, const JobKey& key, Purpose 
                              Deadline deadline, const Alarm& alarm) {
   const std::string where = std::string("the ") + purpose_name(purpose) + " port at " + address.to_string();
   AlarmClock alarm_clock(alarm);
+  int refusals = 0;
   for (Deadline connected = deadline;;) {
     const TimePoint began = Clock::now();
     Socket socket = Socket::connect(address, connected, alarm);
@@ -264,7 +266,14 @@ Socket connect_authenticated(const Address& address, const JobKey& key, Purpose 
       prove(socket, ClientHandshake(key, purpose, this_rank, fresh_nonce()), challenge, where, deadline, alarm_clock);
       return socket;
     } catch (const PeerLost&) {
-      if (Clock::now() - began < kProofTime) throw;
+      if (Clock::now() - began < kProofTime) {
+        // An acceptor to which too many come at once drops the oldest, without a word; it soon has room again.
+        const Duration pause = kRetryDelay * (1 << ++refusals);
+        if (refusals > kMaxRefusals || Clock::now() + pause >= deadline) throw;
+        alarm_clock.poll();
+        std::this_thread::sleep_for(pause);
+        continue;
+      }
     }
     connected = std::min(deadline, deadline_after(kProofTime));
   }
@@ -371,13 +380,13 @@ struct Acceptor::State {
     std::array<epoll_event, kBatch> events;
     const int count = epoll_wait(epoll.get(), events.data(), static_cast<int>(events.size()), 0);
     if (count < 0 && errno != EINTR) throw Internal("epoll_wait: " + error_text(errno));
+    const auto id_of = [&](int i) { return events[static_cast<std::size_t>(i)].data.u64; };
+    for (int i = 0; i < count; ++i) {  // proofs first: new connections may evict those that have sent one
+      if (id_of(i) < listeners.size()) continue;
+      if (auto peer = receive_proof(id_of(i))) return peer;  // the remaining events will be reported again
+    }
     for (int i = 0; i < count; ++i) {
-      const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;
-      if (id < listeners.size()) {
-        take_new_connections(id);
-      } else if (auto peer = receive_proof(id)) {
-        return peer;  // the remaining events will be reported again
-      }
+      if (id_of(i) < listeners.size()) take_new_connections(id_of(i));
     }
     drop_late();  // last: if this process was stopped, a proof that came in time has been read above
     return std::nullopt;

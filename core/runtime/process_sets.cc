@@ -66,10 +66,14 @@ ProcessSets::Entry ProcessSets::find_local(std::int32_t id) const {
 }
 
 void ProcessSets::shut_down() {
-  for (const ProcessSet& set : all()) {
-    const Entry entry = find(set.id);
-    if (entry.communicator && entry.communicator != global_) entry.communicator->shut_down();
+  std::vector<std::shared_ptr<Communicator>> others;  // of now: another thread may remove a set meanwhile
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& [id, entry] : entries_) {
+      if (entry.communicator && entry.communicator != global_) others.push_back(entry.communicator);
+    }
   }
+  for (const auto& communicator : others) communicator->shut_down();
 }
 
 // ---- Changes

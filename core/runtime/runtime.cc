@@ -125,7 +125,7 @@ void Runtime::start_wanted_timeline() {
   if (config_.diagnosis.timeline.empty() || config_.diagnosis.timeline == "DYNAMIC") return;
   try {
     start_timeline(config_.diagnosis.timeline, config_.diagnosis.timeline_marks_rounds);
-  } catch (const InvalidArgument& error) {
+  } catch (const Error& error) {
     log_.warning(std::string("HVD_TIMELINE: ") + error.what());
   }
 }

@@ -113,7 +113,8 @@ class TreeChannel final : public ControlChannel {
     ByteRing* in = nullptr;
     Signal* doorbell = nullptr;  // the neighbour's
     FrameReader reader{};
-    Bytes outbox{};  // bytes that did not fit into the ring yet
+    Bytes outbox{};        // what is not in the ring yet, and before it
+    std::size_t sent = 0;  // so many bytes that are; both are empty once all are
   };
 
   // A request from another host may be older than what is known here.
@@ -169,13 +170,18 @@ class TreeChannel final : public ControlChannel {
   // True if everything was written.
   static bool flush(Mailbox& mailbox) {
     if (mailbox.outbox.empty()) return true;
-    std::size_t sent = mailbox.out->write(mailbox.outbox);
-    if (sent < mailbox.outbox.size()) {
+    const auto rest = std::span<const std::byte>(mailbox.outbox).subspan(mailbox.sent);
+    std::size_t sent = mailbox.out->write(rest);
+    if (sent < rest.size()) {
       // Ask first, then try again: the reader may have made room in between without seeing the request.
       mailbox.out->request_wakeup();
-      sent += mailbox.out->write(std::span<const std::byte>(mailbox.outbox).subspan(sent));
+      sent += mailbox.out->write(rest.subspan(sent));
     }
-    mailbox.outbox.erase(mailbox.outbox.begin(), mailbox.outbox.begin() + static_cast<std::ptrdiff_t>(sent));
+    mailbox.sent += sent;
+    if (sent == rest.size()) {
+      mailbox.outbox.clear();
+      mailbox.sent = 0;
+    }
     if (sent > 0) mailbox.doorbell->increment_and_wake();
     return mailbox.outbox.empty();
   }

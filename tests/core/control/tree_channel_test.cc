@@ -21,6 +21,7 @@
 #include "core/control/negotiator.h"
 #include "core/control/tree/control_region.h"
 #include "tests/support/catch.h"
+#include "tests/support/require.h"
 
 using Catch::Matchers::Contains;
 using namespace hvd;
@@ -222,6 +223,34 @@ TEST_CASE("star channel: a rank that cannot send any more ends the job, and take
   CHECK_THAT(ranks.abort_of_1.reason().message(), Contains("send: No buffer space"));
   await_raised(ranks.abort_of_0);
   CHECK(ranks.abort_of_0.reason().culprit() == 1);
+}
+
+TEST_CASE("star channel: a message of the coordinator that cannot be read names where it came from") {
+  TwoHosts ranks;
+  Timeline timeline;
+  Negotiator negotiator(ranks.of_1, Config(), *ranks.channel_of_1, ranks.metrics_of_1, timeline, 1, false);
+  ranks.channel_of_0->send(1, Bytes(3));
+  const Deadline deadline = deadline_after(10s);
+  const auto await_message = [&] {
+    while (Clock::now() < deadline) negotiator.next(Clock::now());
+  };
+  CHECK_THROWS_WITH(await_message(), Contains("which came from rank 0, cannot be read"));
+}
+
+TEST_CASE("star channel: a message that does not fit into a mailbox arrives whole, between others") {
+  const std::string failures = on_channels({2}, true, [](int rank, ControlChannel& channel) {
+    Bytes large(std::size_t{5} << 20);
+    for (std::size_t i = 0; i < large.size(); ++i) large[i] = static_cast<std::byte>(i * 7 >> 3);
+    const std::vector<Bytes> messages{Bytes(3), large, Bytes(1), large, Bytes(2)};
+    if (rank == 0) {
+      for (const Bytes& message : messages) channel.send(1, message);
+    }
+    for (std::size_t next = 0; rank == 1 && next < messages.size();) {
+      if (const auto arrived = channel.receive()) require(arrived->payload == messages[next++], "another message");
+    }
+    channel.flush(deadline_after(10s));
+  });
+  CHECK(failures == "");
 }
 
 TEST_CASE("star channel: a rank that cannot receive any more ends the job, and takes the blame") {

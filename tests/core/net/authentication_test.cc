@@ -342,3 +342,22 @@ TEST_CASE("a client that was stopped for so long that it was dropped proves itse
   CHECK(acceptor.accept(deadline_after(10s), "rank 3").rank == 3);
   CHECK(client.get().fd() >= 0);
 }
+
+TEST_CASE("more clients at once than may be pending all come through") {
+  constexpr std::size_t kClients = 180;
+  const CapturedStderr captured;
+  Port port;
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit few{.rlim_cur = 512, .rlim_max = before.rlim_max};  // 128 may be pending
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
+  std::vector<std::future<Socket>> clients;
+  for (std::size_t rank = 0; rank < kClients; ++rank) {
+    clients.push_back(port.connect_later(port.key, Purpose::control, static_cast<int>(rank), 30s));
+  }
+  std::this_thread::sleep_for(200ms);  // all of them wait to be accepted
+  std::vector<Peer> peers;
+  while (peers.size() < kClients) peers.push_back(port.acceptor.accept(deadline_after(30s), "peers"));
+  for (auto& client : clients) CHECK_NOTHROW(client.get());
+  setrlimit(RLIMIT_NOFILE, &before);
+}

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -197,6 +198,18 @@ TEST_CASE("no descriptor where one is expected") {
   SECTION("ordinary bytes instead") {
     pair.client.send_all(Bytes(1), deadline_after(5s), "rank 1");
     CHECK_THROWS_AS(pair.server.receive_descriptor(deadline_after(5s), "rank 0"), Internal);
+  }
+  SECTION("no number for it here") {
+    pair.client.send_descriptor(STDERR_FILENO, deadline_after(5s), "rank 1");
+    rlimit before{};
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const int next = dup(STDERR_FILENO);
+    close(next);
+    const rlimit none{.rlim_cur = static_cast<rlim_t>(next), .rlim_max = before.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    CHECK_THROWS_WITH(pair.server.receive_descriptor(deadline_after(5s), "rank 0"),
+                      Catch::Matchers::Contains("ulimit -n"));
+    setrlimit(RLIMIT_NOFILE, &before);
   }
   SECTION("closed instead") {
     pair.client.close();
