@@ -227,7 +227,7 @@ TEST_CASE("star channel: a rank that cannot send any more ends the job, and take
 
 TEST_CASE("star channel: a message of the coordinator that cannot be read names where it came from") {
   TwoHosts ranks;
-  Timeline timeline;
+  Timeline timeline(ranks.job.log);
   Negotiator negotiator(ranks.of_1, Config(), *ranks.channel_of_1, ranks.metrics_of_1, timeline, 1, false);
   ranks.channel_of_0->send(1, Bytes(3));
   const Deadline deadline = deadline_after(10s);
@@ -246,7 +246,8 @@ TEST_CASE("star channel: a message that does not fit into a mailbox arrives whol
       for (const Bytes& message : messages) channel.send(1, message);
     }
     for (std::size_t next = 0; rank == 1 && next < messages.size();) {
-      if (const auto arrived = channel.receive()) require(arrived->payload == messages[next++], "another message");
+      if (const auto arrived = channel.receive())
+        testing::require(arrived->payload == messages[next++], "another message");
     }
     channel.flush(deadline_after(10s));
   });
