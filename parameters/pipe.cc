@@ -206,11 +206,15 @@ class SocketPipe final : public Pipe {
       if (output_.size() + bytes > kPipeBytes) return nullptr;
     }
     prepared_ = output_.size();
+    uncommitted_ = bytes;
     output_.resize(prepared_ + bytes);
     return output_.data() + prepared_;
   }
 
-  void commit(std::size_t bytes) override { output_.resize(prepared_ + bytes); }
+  void commit(std::size_t bytes) override {
+    output_.resize(prepared_ + bytes);
+    uncommitted_ = 0;
+  }
 
   void flush() override {
     while (sent_ < sendable()) {
@@ -229,7 +233,7 @@ class SocketPipe final : public Pipe {
     sent_ = 0;
   }
 
-  std::uint64_t committed() const override { return forgotten_ + output_.size(); }
+  std::uint64_t committed() const override { return forgotten_ + output_.size() - uncommitted_; }
   void hold_behind(std::uint64_t position) override { hold_ = position; }
 
   bool has_output() const override { return sent_ < sendable(); }
@@ -295,6 +299,7 @@ class SocketPipe final : public Pipe {
   std::uint64_t forgotten_ = 0;
   std::uint64_t hold_ = kHoldNothing;
   std::size_t sent_ = 0, prepared_ = 0;
+  std::size_t uncommitted_ = 0;  // at the end of output_: what room() has added and commit() has not confirmed
   bool is_closed_ = false;
 };
 

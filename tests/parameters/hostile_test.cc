@@ -396,6 +396,30 @@ TEST_CASE("a server that has no descriptor left for a connection serves those th
   CHECK(captured.count("accepts no more connections") == 1);
 }
 
+TEST_CASE("an answer that is held back from its beginning does not leave the server's socket") {
+  Listener listener = Listener::tcp("127.0.0.1");
+  Socket worker = Socket::connect(listener.address(), deadline_after(kLong));
+  REQUIRE(wait_ready(listener.fd(), false, deadline_after(kLong)));
+  const auto pipe = make_server_pipe(std::move(*listener.accept_now()), false, kDefaultLease, deadline_after(kLong));
+  for (const std::uint64_t expected : {0u, 64u}) {
+    std::byte* const answer = pipe->room(64);
+    REQUIRE(answer != nullptr);
+    std::memset(answer, 1, 64);
+    const std::uint64_t begin = pipe->committed();  // asked while the answer is written, as the server does
+    CHECK(begin == expected);
+    pipe->commit(64);
+    CHECK(pipe->committed() == expected + 64);
+    pipe->hold_behind(begin);
+    pipe->flush();
+    CHECK_FALSE(wait_ready(worker.fd(), false, deadline_after(50ms)));
+    pipe->hold_behind(kHoldNothing);
+    pipe->flush();
+    REQUIRE(wait_ready(worker.fd(), false, deadline_after(kLong)));
+    Bytes arrived(64);
+    worker.receive_all(arrived, deadline_after(kLong), "server");
+  }
+}
+
 TEST_CASE("a server whose copy of a shard is lost half made waits for the next one") {
   const Store store;
   const JobKey key = JobKey::random();
