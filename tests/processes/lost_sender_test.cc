@@ -1,7 +1,9 @@
 // A rank dies by SIGKILL in the middle of messages: the other one hears who, whatever it was doing.
 #include <signal.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -45,6 +47,40 @@ int exchange(Runtime& runtime, Doing doing, Count& count) {
     count.fetch_add(1);
   }
   return kHeardNothing;
+}
+
+// How far a job of three ranks is, of which rank 2 is killed.
+struct Steps {
+  std::atomic<bool> receives_from_killed, has_ended;
+};
+
+// Rank 0. Keeps its connection, on which it has offered a message, for as long as rank 1 needs it.
+int offer_until_the_end(Runtime& runtime, const Steps& steps) {
+  std::vector<std::byte> offered(std::size_t{1} << 20, std::byte{5}), small(8);
+  CallerReference offer = runtime.send({.peer = 1, .tag = 1, .memory = offered});
+  CallerReference sent = runtime.send({.peer = 1, .tag = 2, .memory = small});
+  offer->wait(Deadline::max());
+  std::ranges::fill(offered, std::byte{6});  // it is this rank's memory again
+  const Deadline timeout = deadline_after(std::chrono::seconds(30));
+  while (!steps.has_ended && Clock::now() < timeout) std::this_thread::yield();
+  return offer->completion.status().code() == StatusCode::peer_lost ? kHeardOfIt : kHeardWrong;
+}
+
+// Rank 1. Receives what was offered to it when it knows that the job has ended.
+int receive_after_the_end(Runtime& runtime, Steps& steps) {
+  std::vector<std::byte> offered(std::size_t{1} << 20), small(8), never_sent(8);
+  // Messages between two ranks arrive in order: behind this one, the offer has arrived.
+  runtime.receive({.peer = 0, .tag = 2, .memory = small})->wait(Deadline::max());
+  CallerReference from_killed = runtime.receive({.peer = 2, .memory = never_sent});
+  steps.receives_from_killed = true;
+  from_killed->wait(Deadline::max());
+  CallerReference late = runtime.receive({.peer = 0, .tag = 1, .memory = offered});
+  const bool ends = late->wait(deadline_after(std::chrono::seconds(10)));
+  steps.has_ended = true;
+  if (!ends) _exit(kHeardNothing);  // a receive that does not end is released by no shutdown
+  if (late->completion.status().code() == StatusCode::peer_lost) return kHeardOfIt;
+  std::fprintf(stderr, "unexpected: status %d\n", static_cast<int>(late->completion.status().code()));
+  return kHeardWrong;
 }
 
 }  // namespace
@@ -98,6 +134,29 @@ TEST_CASE("who leaves ends receives, but takes nothing back that it has sent") {
       ranks_per_host);
   CHECK(ranks.wait(0) == kHeardOfIt);
   CHECK(ranks.wait(1) == kHeardOfIt);
+}
+
+TEST_CASE("a message that was only offered before the job's end is received by nobody after it") {
+  const auto ranks_per_host = GENERATE(0, 1);
+  INFO("ranks per host " << ranks_per_host);
+  auto* steps = new (mmap(nullptr, sizeof(Steps), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Steps{};
+  ForkedRanks ranks(
+      3, {},
+      [steps](int rank, const ForkedRanks::Start& start) {
+        const auto runtime = start();
+        if (rank == 0) return offer_until_the_end(*runtime, *steps);
+        if (rank == 1) return receive_after_the_end(*runtime, *steps);
+        for (;;) pause();
+      },
+      ranks_per_host);
+  const Deadline timeout = deadline_after(std::chrono::seconds(60));
+  while (!steps->receives_from_killed && Clock::now() < timeout) std::this_thread::yield();
+  REQUIRE(steps->receives_from_killed);
+  ranks.kill(2, SIGKILL);
+  CHECK(ranks.wait(1) == kHeardOfIt);
+  CHECK(ranks.wait(0) == kHeardOfIt);
+  CHECK(ranks.wait(2) == 128 + SIGKILL);
+  munmap(steps, sizeof(Steps));
 }
 
 }  // namespace hvd::testing
