@@ -103,9 +103,13 @@ class ControlLinks::Link {
     lost = true;
     epoll_ctl(epoll_, EPOLL_CTL_DEL, socket.fd(), nullptr);
     const MutexLock lock(mutex_);
-    broken_ = true;
-    outbox_.clear();
-    sent_ = 0;
+    refuse_more();
+  }
+  // After the links thread has ended; others may still try to send.
+  void close() {
+    const MutexLock lock(mutex_);
+    refuse_more();
+    socket.close();
   }
 
   const int rank;
@@ -120,6 +124,11 @@ class ControlLinks::Link {
   bool control_epoll(int operation, std::uint32_t events) const {
     epoll_event event{.events = events, .data = {.u64 = token_}};
     return epoll_ctl(epoll_, operation, socket.fd(), &event) == 0;
+  }
+  void refuse_more() REQUIRES(mutex_) {
+    broken_ = true;
+    outbox_.clear();
+    sent_ = 0;
   }
   bool pending() const REQUIRES(mutex_) { return !broken_ && sent_ < outbox_.size(); }
   void flush() REQUIRES(mutex_) {
@@ -249,7 +258,10 @@ void ControlLinks::run() {
           continue;
         }
         Link& link = *links_[event.data.u64];
-        if ((event.events & EPOLLOUT) != 0) link.send_more();
+        if ((event.events & EPOLLOUT) != 0) {
+          link.send_more();
+          start_timer();  // the last tick may have found everything delivered
+        }
         if ((event.events & ~std::uint32_t{EPOLLOUT}) != 0) read(link);
       } catch (...) {
         fail(current_exception_status());
@@ -390,9 +402,10 @@ void ControlLinks::stop() {
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto written = write(stop_event_.get(), &one, sizeof one);
   thread_.join();
-  for (auto& link : links_) link->socket.close();
+  for (auto& link : links_) link->close();
 }
 
+// Takes no lock: another thread may have held it at the fork.
 void ControlLinks::abandon_in_child() noexcept {
   for (const auto& link : links_) link->socket.close();
 }

@@ -28,9 +28,12 @@ using namespace hvd;
 
 // The error of the next send() or recv(), as of a process that lacks memory; 0: none.
 static std::atomic<int> error_of_send{0}, error_of_receive{0};
+// How often a closed connection was sent on.
+static std::atomic<int> sends_on_closed{0};
 
 // In place of the C library's.
 extern "C" ssize_t send(int fd, const void* bytes, size_t count, int flags) {
+  if (fd < 0) ++sends_on_closed;
   errno = error_of_send.exchange(0);
   return errno != 0 ? -1 : sendto(fd, bytes, count, flags, nullptr, 0);
 }
@@ -265,6 +268,16 @@ TEST_CASE("star channel: a rank that cannot receive any more ends the job, and t
   CHECK(ranks.abort_of_1.reason().code() == StatusCode::aborted);
   CHECK(ranks.abort_of_1.reason().culprit() == 0);
   CHECK_THAT(ranks.abort_of_1.reason().message(), Contains("recv: Cannot allocate memory"));
+}
+
+TEST_CASE("star channel: what is sent after the close goes nowhere") {
+  TwoHosts ranks;
+  ranks.channel_of_0->close(deadline_after(1s));
+  ranks.channel_of_0->send(1, Bytes(3));
+  ranks.channel_of_0->broadcast_abort(Status(StatusCode::internal, "late"));
+  CHECK(sends_on_closed == 0);
+  ranks.channel_of_1->close(deadline_after(1s));
+  CHECK_FALSE(ranks.abort_of_1.raised());
 }
 
 TEST_CASE("star channel: a rank that does not read is the culprit, by its number in the job") {
