@@ -237,7 +237,7 @@ class SocketChannel final : public Channel {
     const MutexLock lock(mutex_);
     if (!orders_.end.ok()) return;
     orders_.end = reason;
-    if (thread_.joinable()) ring();
+    if (!closed_ && thread_.joinable()) ring();  // close() joins the thread without the lock
   }
 
   void close() override {
