@@ -182,7 +182,8 @@ struct hvd_ps {
   hvd_ps(std::shared_ptr<const JobServices> job_services, const Runtime& runtime)
       : services(std::move(job_services)),
         only(*services),
-        log("rank " + std::to_string(runtime.topology().rank), services->config.diagnosis.log_level),
+        log(std::make_shared<const Log>("rank " + std::to_string(runtime.topology().rank),
+                                        services->config.diagnosis.log_level)),
         metrics(runtime.shared_metrics()) {
     check_store(*services);
     const Topology& topology = runtime.topology();
@@ -192,8 +193,7 @@ struct hvd_ps {
     // By its process's number it is the same worker in all epochs.
     const bool comes_and_goes = !own && services->config.job.process >= 0;
     if (!own && !services->has_servers) throw InvalidArgument(kAdviceForLaterEpochs);
-    client = std::make_shared<ParameterClient>(
-        WorkerOptions{.worker = comes_and_goes ? services->config.job.process : topology.rank,
+    client = connect({.worker = comes_and_goes ? services->config.job.process : topology.rank,
                       .workers = comes_and_goes ? 0 : topology.size,
                       .servers = servers,
                       .copies = own ? 1 : services->config.servers.copies,
@@ -204,8 +204,7 @@ struct hvd_ps {
                       .shares_memory = services->config.data_plane.shared_memory,
                       .host_key = services->host_key,
                       .wait = wait_policy_for(topology.local_size + servers, topology.local_cpus),
-                      .metrics = metrics},
-        services->store, services->key, log);
+                      .metrics = metrics});
     metrics->worker.servers.set(static_cast<std::uint64_t>(servers));
   }
 
@@ -225,12 +224,19 @@ struct hvd_ps {
 
   const std::shared_ptr<const JobServices> services;
   const OnlyConnection only;
-  const Log log;
+  const std::shared_ptr<const Log> log;
   const std::shared_ptr<Metrics> metrics;
   std::unique_ptr<OwnServer> own;
   std::shared_ptr<ParameterClient> client;
   ParameterClient::CallReference leaving;
   Deadline leave_limit{};
+
+ private:
+  // A thread in a function of a work may hold the client longer than this lives: the client keeps its log.
+  std::shared_ptr<ParameterClient> connect(const WorkerOptions& options) const {
+    auto made = std::make_unique<ParameterClient>(options, services->store, services->key, *log);
+    return {made.release(), [kept = log](ParameterClient* last) { delete last; }};
+  }
 };
 
 struct hvd_ps_work {
