@@ -119,10 +119,11 @@ HVD_API hvd_status hvd_ps_connect(hvd_ps** ps);
 HVD_API hvd_status hvd_ps_leave(hvd_ps* ps, int64_t timeout_us);
 
 /* hvd_ps_leave() without a time limit, unless it is done, and closes the connections. `ps` is freed even on failure,
- * unless the call is refused in a callback. */
+ * unless the call is refused in a callback or a forked child. */
 HVD_API hvd_status hvd_ps_close(hvd_ps* ps);
 
-/* Frees `ps` without notifying the servers, which then treat this worker as lost. */
+/* Frees `ps` without notifying the servers, which then treat this worker as lost. Has no effect in a forked
+ * child. */
 HVD_API void hvd_ps_abandon(hvd_ps* ps);
 
 /* Opens a table, or finds it if it is open, and stores its number in this process. HVD_MISMATCH: another worker has
@@ -161,7 +162,7 @@ HVD_API int hvd_ps_work_poll(hvd_ps_work* work);
 /* Returns, for a work that is done, how many updates the table had received, on the server with the fewest; 0 if no
  * server was asked. */
 HVD_API uint64_t hvd_ps_work_version(hvd_ps_work* work);
-/* Releases the work. A pending call continues; hvd_ps_flush() returns its error. */
+/* Releases the work. A pending call continues; hvd_ps_flush() returns its error. Has no effect in a forked child. */
 HVD_API void hvd_ps_work_free(hvd_ps_work* work);
 
 /* Waits for all calls of this worker. Returns the first error of calls whose work was freed. */

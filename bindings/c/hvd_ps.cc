@@ -246,9 +246,23 @@ struct hvd_ps_work {
 
 namespace {
 
-ParameterClient& client_of(hvd_ps* ps) { return *required(ps, "ps").client; }
+// A forked child has copies of its parent's connections: what it sent would be mixed with what its parent sends.
+void refuse_in_child() {
+  if (Instance::get().forked()) {
+    throw Error(StatusCode::not_initialized, "a forked child cannot use its parent's connections with servers");
+  }
+}
+
+// For functions that use the connections.
+hvd_ps& connected(hvd_ps* ps) {
+  refuse_in_child();
+  return required(ps, "ps");
+}
+
+ParameterClient& client_of(hvd_ps* ps) { return *connected(ps).client; }
 
 std::shared_ptr<ParameterClient> client_of(hvd_ps_work* work) {
+  refuse_in_child();
   auto client = required(work, "work").client.lock();
   if (!client) throw Error(StatusCode::shut_down, "the connections with the parameter servers are closed");
   return client;
@@ -284,7 +298,7 @@ hvd_status start_call(const char* function, hvd_ps* ps, std::int32_t table, cons
   return guarded([&] {
     if (work != nullptr) *work = nullptr;
     refuse_wait_in_callback(work, function);
-    const hvd_ps& own = required(ps, "ps");
+    const hvd_ps& own = connected(ps);
     ParameterClient& client = *own.client;
     const bool is_whole = keys == nullptr && client.spec(table).dense;
     if (!is_whole && count > 0) required(keys, "keys");
@@ -305,7 +319,7 @@ hvd_status ask_servers(const char* function, hvd_ps* ps, hvd_ps_work** work, con
   return guarded([&] {
     if (work != nullptr) *work = nullptr;
     refuse_wait_in_callback(work, function);
-    const auto& client = required(ps, "ps").client;
+    const auto& client = connected(ps).client;
     wait_or_hand_out(client, start(*client), work);
   });
 }
@@ -388,14 +402,14 @@ hvd_status hvd_ps_connect(hvd_ps** ps) {
 hvd_status hvd_ps_leave(hvd_ps* ps, int64_t timeout_us) {
   return guarded([&] {
     if (timeout_us != 0) refuse_in_callback("hvd_ps_leave");
-    if (!required(ps, "ps").leave(deadline_in(timeout_us))) throw Timeout("other workers have not left yet");
+    if (!connected(ps).leave(deadline_in(timeout_us))) throw Timeout("other workers have not left yet");
   });
 }
 
 hvd_status hvd_ps_close(hvd_ps* ps) {
   return guarded([&] {
     refuse_in_callback("hvd_ps_close");
-    const std::unique_ptr<hvd_ps> own(&required(ps, "ps"));
+    const std::unique_ptr<hvd_ps> own(&connected(ps));
     // Leaves even after a failure: the other workers may need its shard, and must not treat it as lost.
     Status failure;
     try {
@@ -408,7 +422,10 @@ hvd_status hvd_ps_close(hvd_ps* ps) {
   });
 }
 
-void hvd_ps_abandon(hvd_ps* ps) { delete ps; }
+// A child has none of the threads that this would join.
+void hvd_ps_abandon(hvd_ps* ps) {
+  if (!Instance::get().forked()) delete ps;
+}
 
 hvd_status hvd_ps_open(hvd_ps* ps, const hvd_ps_table* table, int32_t* number) {
   return guarded([&] {
@@ -421,7 +438,7 @@ hvd_status hvd_ps_open(hvd_ps* ps, const hvd_ps_table* table, int32_t* number) {
 
 hvd_status hvd_ps_servers(hvd_ps* ps, int32_t* servers, int32_t* are_others) {
   return guarded([&] {
-    const hvd_ps& own = required(ps, "ps");
+    const hvd_ps& own = connected(ps);
     required(servers, "servers") = own.client->servers();
     required(are_others, "are_others") = own.own ? 0 : 1;
   });
@@ -470,7 +487,7 @@ int hvd_ps_work_poll(hvd_ps_work* work) {
 uint64_t hvd_ps_work_version(hvd_ps_work* work) { return work == nullptr ? 0 : ParameterClient::version(work->call); }
 
 void hvd_ps_work_free(hvd_ps_work* work) {
-  if (work == nullptr) return;
+  if (work == nullptr || Instance::get().forked()) return;
   const std::unique_ptr<hvd_ps_work> own(work);
   if (const auto client = own->client.lock()) client->drop(own->call);
 }

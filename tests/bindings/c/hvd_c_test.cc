@@ -554,6 +554,45 @@ TEST_CASE("a forked child is refused at once, also where it holds a work of its 
   CHECK(in_forked_child([] { return hvd_init() == HVD_OK && hvd_shutdown() == HVD_OK; }));
 }
 
+TEST_CASE("parameter servers: a forked child is refused at once, and its parent's connection goes on") {
+  const Job job;
+  hvd_ps* ps = nullptr;
+  REQUIRE(hvd_ps_connect(&ps) == HVD_OK);
+  hvd_ps_table table = HVD_PS_TABLE_INIT;
+  hvd_ps_optimizer optimizer = HVD_PS_OPTIMIZER_INIT;
+  optimizer.rule = HVD_PS_ADD;
+  table.name = "sums";
+  table.width = 1;
+  table.optimizer = &optimizer;
+  std::int32_t number = -1;
+  REQUIRE(hvd_ps_open(ps, &table, &number) == HVD_OK);
+  const std::uint64_t key = 7;
+  float row = 1;
+  hvd_ps_work* work = nullptr;
+  REQUIRE(hvd_ps_push(ps, number, &key, 1, &row, &work) == HVD_OK);
+  REQUIRE(hvd_ps_flush(ps, -1) == HVD_OK);
+  CHECK(in_forked_child([&] {
+    hvd_ps* another = nullptr;
+    std::int32_t servers = 0, are_others = 0;
+    const bool are_refused = hvd_ps_push(ps, number, &key, 1, &row, nullptr) == HVD_NOT_INITIALIZED &&
+                             last_error_says("forked child") && hvd_ps_flush(ps, -1) == HVD_NOT_INITIALIZED &&
+                             hvd_ps_clock(ps) == HVD_NOT_INITIALIZED &&
+                             hvd_ps_set_learning_rate(ps, number, 1.0F, nullptr) == HVD_NOT_INITIALIZED &&
+                             hvd_ps_servers(ps, &servers, &are_others) == HVD_NOT_INITIALIZED &&
+                             hvd_ps_work_wait(work, -1) == HVD_NOT_INITIALIZED && hvd_ps_work_poll(work) == 1 &&
+                             hvd_ps_connect(&another) == HVD_NOT_INITIALIZED &&
+                             hvd_ps_leave(ps, -1) == HVD_NOT_INITIALIZED && hvd_ps_close(ps) == HVD_NOT_INITIALIZED;
+    hvd_ps_work_free(work);
+    hvd_ps_abandon(ps);
+    return are_refused;
+  }));
+  CHECK(hvd_ps_work_wait(work, -1) == HVD_OK);
+  hvd_ps_work_free(work);
+  CHECK(hvd_ps_push_pull(ps, number, &key, 1, &row, &row, nullptr) == HVD_OK);
+  CHECK(row == 2);
+  CHECK(hvd_ps_close(ps) == HVD_OK);
+}
+
 TEST_CASE("the library documents its environment") {
   CHECK(hvd_abi_version() == HVD_ABI_VERSION);
   CHECK(std::string(hvd_version()) == "0.1.0");
