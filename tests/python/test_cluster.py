@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import hvd
-from hvd import cluster
+from hvd import cluster, process_set
 from hvd.exceptions import HorovodInternalError, RankFailedError
 from hvd.outcome import Outcome
 
@@ -127,6 +127,31 @@ def die_on_first() -> None:
     hvd.barrier()
 
 
+def fail_before_an_optimizer() -> None:
+    if hvd.rank() == 0:
+        raise KeyError("no such sample")
+    optimizer_name()
+
+
+def optimizer_name() -> str:
+    return process_set.name_of_optimizer(hvd.global_process_set, "optimizer")
+
+
+def sum_in_torch_group() -> tuple[int, float]:
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("hvd")
+    tensor = torch.tensor([float(hvd.rank())])
+    dist.all_reduce(tensor)
+    return dist.get_world_size(), tensor.item()
+
+
+def fail_in_torch_group() -> None:
+    sum_in_torch_group()
+    fail_on_last()
+
+
 def test_ranks_meet_and_leave(engine):
     assert engine.run(sum_of_ranks) == [3.0] * SIZE
     assert engine.run(place) == [(rank, SIZE, str(rank), str(rank), "127.0.0.1") for rank in range(SIZE)]
@@ -158,6 +183,19 @@ def test_the_others_know_why(engine):
 def test_sys_exit_is_a_failure(engine):
     with pytest.raises(RankFailedError, match=r"rank 0 of 3 failed:(.|\n)*SystemExit: 3"):
         engine.run(exit_on_first)
+
+
+def test_optimizers_are_counted_anew_in_each_job(engine):
+    with pytest.raises(KeyError, match="no such sample"):
+        engine.run(fail_before_an_optimizer)
+    assert engine.run(optimizer_name) == ["optimizer0"] * SIZE
+
+
+def test_a_torch_group_ends_with_its_job(engine):
+    with pytest.raises(KeyError, match="no such sample"):
+        engine.run(fail_in_torch_group)
+    for _ in range(2):
+        assert engine.run(sum_in_torch_group) == [(SIZE, 3.0)] * SIZE
 
 
 def test_no_second_job():

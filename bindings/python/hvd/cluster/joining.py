@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hvd import basics, failure, rendezvous
+from hvd import basics, failure, process_set, rendezvous
 from hvd.exceptions import RankFailedError, RankLostError
 from hvd.outcome import Failure, Outcome, first_to_fail, raise_failure
 
@@ -40,13 +41,16 @@ def joined(
 
 @contextlib.contextmanager
 def member(place: rendezvous.Rendezvous, env: Mapping[str, str] | None = None) -> Iterator[None]:
-    """As `joined`, but it is `hvd.init()` in the body that joins, if it is called.
+    """As `joined`, but it is `hvd.init()` in the body that joins, if it is called. Afterwards the process can become a
+    rank of another job: a process group of torch.distributed over hvd that the body has left is destroyed.
 
     Raises:
         ValueError: this process is in a job already.
     """
     if basics.is_initialized():
         raise ValueError(f"this process is rank {basics.rank()} of {basics.size()} of another job: call hvd.shutdown()")
+    process_set.set_back_numbers({})  # the other ranks' processes may be new, or have made other optimizers
+    had_group = _has_torch_group()
     with _variables(env or {}), rendezvous.given(place):
         try:
             yield
@@ -54,7 +58,17 @@ def member(place: rendezvous.Rendezvous, env: Mapping[str, str] | None = None) -
             failure.tell(error)
             raise
         finally:
-            basics.shutdown()
+            try:
+                if not had_group and _has_torch_group():
+                    sys.modules["torch.distributed"].destroy_process_group()
+            finally:
+                basics.shutdown()
+
+
+def _has_torch_group() -> bool:
+    """Whether the default group of torch.distributed is one of hvd's. Does not import torch."""
+    dist = sys.modules.get("torch.distributed")
+    return dist is not None and dist.is_available() and dist.is_initialized() and "hvd" in dist.get_backend_config()
 
 
 @contextlib.contextmanager
