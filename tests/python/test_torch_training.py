@@ -430,6 +430,31 @@ def test_a_sparse_parameter_that_a_rank_never_used_is_an_error_everywhere():
         optimizer.step()
 
 
+@pytest.mark.ranks(2)
+def test_what_steps_have_shown_is_forgotten_in_the_next_job():
+    """There ranks may be new, which have not seen it."""
+    model = Words(4, sparse=True)
+    reducer = (optimizer := hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1)))._gradients
+
+    def step(*words: int) -> tuple[int, bool]:
+        """How many gradients are not submitted until a further pass reaches them, and whether a sparse one travels as
+        a dense one."""
+        optimizer.zero_grad()
+        model.embedding(torch.tensor(words)).square().sum().backward()
+        known = len(reducer._late), any(gradient.travels_dense for gradient in reducer._gradients)
+        model.linear(torch.ones(1, 5).double()).sum().backward()
+        optimizer.step()
+        return known
+
+    step(0, 1, 2, 3)
+    assert step(3) == (2, True)
+    hvd.shutdown()
+    hvd.init()
+    assert step(3) == (0, False)
+    step(0, 1, 2, 3)
+    assert step(3) == (2, True)
+
+
 @pytest.mark.ranks(2, 4)
 def test_adasum_adds_up_steps():
     """SGD's steps are the gradients times the rate: so is their adaptive sum."""

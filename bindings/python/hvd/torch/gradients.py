@@ -135,6 +135,7 @@ class GradientReducer:
         self._end_is_queued = False
         self._given_up: set[_Gradient] = set()  # submitted without having been reached
         self._late: set[_Gradient] = set()  # which further passes reach
+        self._learnt_in = basics.initializations()  # _late and each gradient's travels_dense
         self._passes = passes
         self.paused = False  # gradients are only added up
         self.add_parameters(names)
@@ -302,6 +303,7 @@ class GradientReducer:
     def _submit(self, gradient: _Gradient) -> None:
         if not self._ready:
             self._collects = self._waits_in_backward and _computes_on_all_cores()
+            self._forget_other_jobs()
         self._ready.add(gradient)
         group = (gradient,) if gradient.group is None else self._groups[gradient.group]
         if not all(member in self._ready or not member.parameter.requires_grad for member in group):
@@ -313,6 +315,16 @@ class GradientReducer:
         else:
             for call, put_back in self._calls(ready):
                 self.add_started(_native.submit(*call), put_back)
+
+    def _forget_other_jobs(self) -> None:
+        """Forgets what earlier steps have shown if they were in another job, or epoch of an elastic one: a rank that is
+        new in this one has not seen them, and all must submit the same."""
+        if self._learnt_in == basics.initializations():
+            return
+        self._learnt_in = basics.initializations()
+        self._late.clear()
+        for gradient in self._gradients:
+            gradient.travels_dense = False
 
     def take_collected(self) -> list[tuple[Call, PutBack]]:
         """The operations of what has been collected. They are prepared here, in one loop: beside the computation of the
