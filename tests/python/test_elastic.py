@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,8 +11,10 @@ from torch import nn
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import hvd.torch as hvd
-from hvd import elastic, process_set
+from hvd import elastic, process_set, progress
 from hvd.exceptions import HorovodInternalError, HorovodVersionMismatchError, HostsUpdatedInterrupt
+from hvd.process_set import global_process_set
+from hvd.torch import ddp, process_group
 from hvd.torch.elastic import ElasticSampler, ModelStateHandler, StateHandler, TorchState
 
 
@@ -125,18 +128,58 @@ def test_a_newcomer_makes_room_before_the_others_wait_for_it(monkeypatch):
     assert state.calls == ["room", "joins", "reset", "sync"]
 
 
-def test_what_is_made_in_the_loop_is_called_the_same_again(monkeypatch):
+def name_of_a_ddp_hook(monkeypatch) -> str:
+    def find(tensor, in_place, name, *_):
+        raise LookupError(name)
+
+    monkeypatch.setattr(ddp, "allreduce_call", find)
+    with pytest.raises(LookupError) as found:
+        hvd.ddp_hook()(None, SimpleNamespace(buffer=lambda: torch.ones(1), index=lambda: 0))
+    return found.value.args[0]
+
+
+def name_of_a_bar(monkeypatch) -> str:
+    monkeypatch.setattr(progress.basics, "is_initialized", lambda: True)
+    monkeypatch.setattr(progress.basics, "rank", lambda: 1)
+    monkeypatch.setattr(progress.basics, "size", lambda: 2)
+    monkeypatch.setattr(progress, "_Counting", lambda name, *_: name)
+    return hvd.tqdm(total=1)._counting
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda _: process_set.name_of_optimizer(global_process_set, "A"),
+        name_of_a_ddp_hook,
+        name_of_a_bar,
+        lambda _: process_group._channel_of("0", global_process_set),
+    ],
+    ids=["optimizer", "ddp hook", "tqdm", "process group"],
+)
+def test_what_is_made_in_the_loop_is_called_the_same_again(monkeypatch, make):
     monkeypatch.setattr(process_set._native, "rank", lambda: 0)
-    before = process_set.name_of_optimizer(process_set.global_process_set, "A")
+    before = make(monkeypatch)
     names = []
 
     def train(state):
-        names.append(process_set.name_of_optimizer(process_set.global_process_set, "A"))
+        names.append(make(monkeypatch))
         if len(names) < 3:
             raise HorovodInternalError("lost")
 
     elastic.run_fn(train, lambda: None)(Recorded())
     assert len(set(names)) == 1 and before not in names
+
+
+def test_a_bar_of_an_earlier_epoch_counts_no_longer(monkeypatch):
+    epochs = [1]
+    monkeypatch.setattr(progress.basics, "initializations", lambda: epochs[-1])
+    monkeypatch.setattr(progress.basics, "size", lambda: 2)
+    monkeypatch.setattr(progress._Counting, "_sums", lambda _: progress._Sums(0, 0, 0, 0))
+    counting = progress._Counting("bar", 5, 0.001, lambda sums: epochs.append(2) if len(epochs) < 2 else None)
+    counting._thread.join(10)
+    is_counting = counting._thread.is_alive()
+    monkeypatch.setattr(progress._Counting, "_sums", lambda _: progress._Sums(0, 2, 0, 0))
+    assert not is_counting
 
 
 def test_other_exceptions_leave_the_loop():

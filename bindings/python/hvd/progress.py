@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import itertools
 import threading
 from collections.abc import Iterable, Iterator, Sized
 from types import TracebackType
@@ -12,9 +11,8 @@ from typing import Any, NamedTuple
 
 from hvd import _native, basics
 from hvd.exceptions import HorovodInternalError
+from hvd.process_set import global_process_set, name_of_optimizer
 from hvd.reduce_op import Sum
-
-_numbers = itertools.count()  # of bars; ranks make the same ones in the same order
 
 
 class tqdm:
@@ -29,7 +27,8 @@ class tqdm:
     others' last counts for at most `timeout_s`; where that is too short, the bar ends with the last number that it
     has heard.
 
-    Before `hvd.init()`, and in a job of one rank, it is tqdm's own bar. An error between the ranks ends the counting.
+    Before `hvd.init()`, and in a job of one rank, it is tqdm's own bar. An error between the ranks ends the counting,
+    and so does the next epoch of an elastic job.
 
     Args:
         iterable: what this rank goes through; None: `update()` is called.
@@ -62,13 +61,15 @@ class tqdm:
                 total = len(iterable)
         self._iterable, self._timeout_s = iterable, timeout_s
         self._counting: _Counting | None = None
-        if not basics.is_initialized() or basics.size() == 1:
+        # Counted also where there is one rank: those that join it in an elastic job may have made the bar as well.
+        name = name_of_optimizer(global_process_set, "hvd.tqdm.") if basics.is_initialized() else None
+        if name is None or basics.size() == 1:
             self._bar = bar_class(total=total, **options)
             return
         options["disable"] = bool(options.get("disable")) or basics.rank() != 0
         # Each number is shown: tqdm would wait for as many steps as there were between two before.
         self._bar = bar_class(**{"miniters": 1, **options})
-        self._counting = _Counting(total, interval_s, self._show)
+        self._counting = _Counting(name, total, interval_s, self._show)
 
     def _show(self, sums: _Sums) -> None:
         self._bar.total = sums.total if sums.without_total == 0 else None
@@ -127,12 +128,13 @@ class _Sums(NamedTuple):
 
 
 class _Counting:
-    """A rank's part in adding up the steps: a thread that goes on until all ranks have ended."""
+    """A rank's part in adding up the steps: a thread that goes on until all ranks have ended, or this process has
+    joined another job, whose other ranks may have made no such bar."""
 
-    def __init__(self, total: int | None, interval_s: float, show: Any) -> None:
+    def __init__(self, name: str, total: int | None, interval_s: float, show: Any) -> None:
         self.steps = 0
         self._total, self._interval_s, self._show = total, interval_s, show
-        name = f"hvd.tqdm.{next(_numbers)}"
+        self._job = basics.initializations()
         self._spec = _native.OperationSpec(_native.ALLREDUCE, name, 0, [((4,), _native.INT64)], Sum)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hvd-tqdm", daemon=True)
@@ -144,7 +146,7 @@ class _Counting:
 
     def _run(self) -> None:
         try:
-            while True:
+            while basics.initializations() == self._job:
                 sums = self._sums()
                 self._show(sums)
                 if sums.ended == basics.size():

@@ -2,20 +2,17 @@
 
 # Without `from __future__ import annotations`: DDP looks at those of a hook, and wants types there.
 
-import itertools
 from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
 
 from hvd import _native, arguments
-from hvd.process_set import ProcessSet, global_process_set
+from hvd.process_set import ProcessSet, global_process_set, name_of_optimizer
 from hvd.reduce_op import Average
 from hvd.torch.collectives import allreduce_call
 from hvd.torch.compression import Compression, Compressor
 from hvd.torch.works import GroupWork
-
-_numbers = itertools.count()
 
 
 def ddp_hook(
@@ -41,17 +38,16 @@ def ddp_hook(
         The hook, for `register_comm_hook`; its first argument, the state, is not used.
 
     Raises:
-        ValueError, TypeError: op is no operation, or compression no compressor.
+        ValueError, TypeError: op is no operation, or compression no compressor; or hvd is not initialised.
     """
     op = arguments.reduce_op(op)
     arguments.compressor(compression)
-    number = next(_numbers)
+    prefix = name_of_optimizer(process_set, "ddp")
 
     def reduce(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         gradients = bucket.buffer()
         sent, context = compression.compress(gradients)
-        name = f"ddp{number}.{bucket.index()}"
-        call, _ = allreduce_call(sent, True, name, op, 1.0, 1.0, process_set)
+        call, _ = allreduce_call(sent, True, f"{prefix}.{bucket.index()}", op, 1.0, 1.0, process_set)
         work = _native.submit(*call)
 
         def put_back() -> None:

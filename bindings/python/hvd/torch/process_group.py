@@ -14,7 +14,6 @@ from __future__ import annotations
 import datetime
 import hashlib
 import itertools
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,7 +23,7 @@ from torch.distributed import ReduceOp, Store
 
 from hvd import _native
 from hvd.arguments import process_set_number as set_id
-from hvd.process_set import ProcessSet
+from hvd.process_set import ProcessSet, name_of_optimizer
 from hvd.reduce_op import Average, Max, Min, Product, Sum
 from hvd.specs import make_spec
 from hvd.torch.tensors import CODE_OF_DTYPE, CPU_PLACE, describe, place_of
@@ -67,7 +66,7 @@ class HvdProcessGroup(dist.ProcessGroup):
         self._process_set, self._name, self._store, self._timeout = process_set, name, store, timeout
         self._create = create
         self._numbers = itertools.count()
-        self._channel = _channel_of(name, self._ranks)
+        self._channel = _channel_of(name, process_set)
         self._coalesced: list[GroupWork] | None = None
         self._description = "undefined"
 
@@ -353,16 +352,11 @@ class HvdProcessGroup(dist.ProcessGroup):
         return self._under_way("coalesced", awaited, None, outputs, lambda: [work.wait() for work in works])
 
 
-_groups_so_far: Counter[str] = Counter()
-
-
-def _channel_of(name: str, ranks: Sequence[int]) -> int:
+def _channel_of(name: str, process_set: ProcessSet) -> int:
     """The number under which the ranks of a new group exchange messages: another one for each group, also for those
     that follow each other under one name. Only groups of the same ranks are counted together: all of them make each."""
-    group = f"{name} of {list(ranks)}"
-    _groups_so_far[group] += 1
-    words = f"{group}/{_groups_so_far[group]}".encode()
-    return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "little")
+    words = f"{name_of_optimizer(process_set, f'torch group {name}/')} of {process_set.ranks}"
+    return int.from_bytes(hashlib.blake2b(words.encode(), digest_size=8).digest(), "little")
 
 
 def _listed(tensors: Tensors | torch.Tensor) -> Tensors:
