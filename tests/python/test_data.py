@@ -216,6 +216,15 @@ def test_columns_that_no_array_has(tmp_path):
         read("tree")
 
 
+@pytest.mark.parametrize("lists", [[[1, 2], [3, 4], [5], [6, 7, 8]], [[1, 2], [3, 4], [5, 6, 7], [8, 9, 10]]], ids=str)
+def test_lists_that_are_equally_long_only_within_a_block(tmp_path, lists):
+    pyarrow.parquet.write_table(pa.table({"lists": lists}), tmp_path / "one.parquet", row_group_size=2)
+    (batch,) = hvd.data.parquet(tmp_path, 4, shuffle=False)
+    assert batch["lists"].dtype == object and [list(row) for row in batch["lists"]] == lists
+    first, last = hvd.data.parquet(tmp_path, 3, shuffle=False)
+    assert [list(row) for row in [*first["lists"], *last["lists"]]] == lists
+
+
 def test_wrong_arguments(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere is not there"):
         hvd.data.parquet(tmp_path / "nowhere", 2)

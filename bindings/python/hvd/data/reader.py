@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -278,4 +279,14 @@ def _cut(blocks: Generator[Columns, None, None], batch_size: int) -> Generator[C
 def _together(parts: list[Columns]) -> Columns:
     if len(parts) == 1:
         return parts[0]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return {name: _concatenated([part[name] for part in parts]) for name in parts[0]}
+
+
+def _concatenated(values: list[Any]) -> Any:
+    """Lists that are equally long within each block, but not over all blocks, become objects, as others do."""
+    if all(part.shape[1:] == values[0].shape[1:] for part in values):
+        return np.concatenate(values)
+    ragged = np.empty(sum(map(len, values)), object)
+    for number, row in enumerate(itertools.chain(*values)):
+        ragged[number] = row
+    return ragged
