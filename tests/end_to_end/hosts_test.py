@@ -357,6 +357,20 @@ def test_the_environment_travels(run, tmp_path):
     assert places(done) == [(str(rank), "1", "3", "2", str(tmp_path)) for rank in range(2)]
 
 
+def test_a_program_is_needed_only_on_the_hosts_that_run_it(hvdrun, hosts, tmp_path):
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "of-h1").write_text("#!/bin/sh\necho here\n")
+    (programs / "of-h1").chmod(0o755)
+    rsh = tmp_path / "rsh"  # under which h2 sees an empty folder
+    hide = f'mount -t tmpfs none {programs} && exec {hosts.rsh} "$@"'
+    rsh.write_text(f'#!/bin/sh\n[ $1 = h2 ] && exec unshare -m sh -c \'{hide}\' rsh "$@"\nexec {hosts.rsh} "$@"\n')
+    rsh.chmod(0o755)
+    words = ("-np", 1, "-H", "h1", programs / "of-h1", ":", "-np", 1, "-H", "h2", "echo", "there")
+    done = hosts.run(hvdrun, "--rsh", rsh, *words)
+    assert done.returncode == 0 and sorted(done.stdout.split()) == ["here", "there"], done.stderr
+
+
 # --- hosts that do not come, or come late ---
 
 
