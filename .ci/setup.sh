@@ -121,8 +121,12 @@ wheels=build/wheel
 
 build_wheel() {
   local stamp=$wheels/.fingerprint log=build/python.log now
-  now=$(fingerprint CMakeLists.txt pyproject.toml README.md LICENSE include core ops parameters bindings launcher simulation tools third_party \
-    -not -path "$horovod/*")
+  # Of this Python: another one needs another wheel.
+  now=$({
+    .venv/bin/python -VV
+    fingerprint CMakeLists.txt pyproject.toml README.md LICENSE include core ops parameters bindings launcher simulation \
+      tools third_party -not -path "$horovod/*"
+  } | sha256sum)
   [ "$(cat "$stamp" 2> /dev/null)" = "$now" ] && return
   say "building hvd (the whole output is in $log)"
   rm -rf "$wheels"

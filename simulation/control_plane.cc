@@ -356,7 +356,7 @@ Loss ControlPlane::lose(int rank, Duration after) {
   while (loss_.informed < topology_.size - 1 && queue_.step()) {
     if (loss_.informed == 1 && loss_.first == Duration::zero()) loss_.first = queue_.now() - when;
   }
-  loss_.last = queue_.now() - when;
+  if (loss_.informed > 0) loss_.last = queue_.now() - when;  // a job of one rank has nobody to inform
   return loss_;
 }
 

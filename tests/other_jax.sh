@@ -12,7 +12,9 @@ install() { "$environment/bin/python" -m pip install --disable-pip-version-check
 install "jax==$version" "jaxlib==$version" optax flax orbax-checkpoint cloudpickle pytest PyYAML scikit-learn
 wheels=build/wheels-for-jax
 rm -rf "$wheels"
-.venv/bin/python -m pip wheel --disable-pip-version-check --quiet --no-build-isolation --no-deps -w "$wheels" .
+# One at a time: all versions' wheels are built in build/python.
+flock build/python.lock .venv/bin/python -m pip wheel --disable-pip-version-check --quiet --no-build-isolation --no-deps \
+  -w "$wheels" .
 install --no-deps --force-reinstall "$wheels"/*.whl
 export PATH="$PWD/$environment/bin:$PATH"
 exec python -m pytest -v -p no:cacheprovider -m "not long" "$@" tests/python/test_jax*.py

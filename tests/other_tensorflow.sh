@@ -10,9 +10,11 @@ environment=build/tensorflow-$version
 [ -x "$environment/bin/python" ] || .venv/bin/python -m venv "$environment"
 install() { "$environment/bin/python" -m pip install --disable-pip-version-check --quiet "$@"; }
 install "tensorflow-cpu==$version" cloudpickle hypothesis pytest PyYAML scikit-learn
-rm -rf build/wheels
-.venv/bin/python -m pip wheel --disable-pip-version-check --quiet --no-build-isolation --no-deps -w build/wheels . \
-  ./bindings/python/horovod
-install --no-deps --force-reinstall build/wheels/*.whl
+wheels=build/wheels-for-tensorflow-$version
+rm -rf "$wheels"
+# One at a time: all versions' wheels are built in build/python.
+flock build/python.lock .venv/bin/python -m pip wheel --disable-pip-version-check --quiet --no-build-isolation --no-deps \
+  -w "$wheels" . ./bindings/python/horovod
+install --no-deps --force-reinstall "$wheels"/*.whl
 export PATH="$PWD/$environment/bin:$PATH"
 exec python -m pytest -v -p no:cacheprovider -m "not long" "$@" tests/python/test_tensorflow*.py tests/python/test_keras*.py

@@ -43,6 +43,12 @@ def test_a_job_is_told_of_round_by_round(tmp_path):
     assert job["loss"]["informed"] == 1999 and 0 < job["loss"]["first_us"] <= job["loss"]["last_us"]
 
 
+def test_a_rank_that_dies_alone_is_heard_by_nobody(succeed, tmp_path):
+    succeed("--ranks", 1, "--tensors", 1, "--kill", 0, "--json", tmp_path / "results.json")
+    (job,) = json.loads((tmp_path / "results.json").read_text())["jobs"]
+    assert job["loss"]["informed"] == 0 and job["loss"]["last_us"] == 0, job
+
+
 def test_the_same_seed_gives_the_same_output():
     arguments = ("--ranks", 500, "--tensors", 5, "--jitter-us", 5, "--drop", 0.01, "--kill", 3, "--seed")
     assert succeed(*arguments, 1) == succeed(*arguments, 1) != succeed(*arguments, 2)
@@ -79,6 +85,7 @@ def test_calibration_compares_with_what_it_measured(tmp_path):
         (["--nonsense"], "--nonsense"),
         (["--json", "/no such directory/file"], "/no such directory/file"),
         (["--plot", "plot.gif"], "plot.gif"),
+        (["--calibrate", "--plot", "plot.png"], "--calibrate has none"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )

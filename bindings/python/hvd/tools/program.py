@@ -45,7 +45,8 @@ def run(
         command = [str(installation.find(f"bin/hvd-{name}")), *others]
     except FileNotFoundError as error:
         return _complain(shown, error, code=1)
-    if options.plot is None or os.environ.get("HVD_RANK", "0") != "0":  # of several ranks rank 0 draws
+    draws_nothing = not {"-h", "--help", "--version"}.isdisjoint(others)
+    if options.plot is None or draws_nothing or os.environ.get("HVD_RANK", "0") != "0":  # of several ranks rank 0 draws
         become(command if options.json is None else [*command, "--json", str(options.json)], os.environ)
     if options.plot.suffix not in FORMATS or not options.plot.parent.is_dir():
         return _complain(shown, f"--plot {options.plot}: not a {', '.join(FORMATS)} file in a directory that exists")

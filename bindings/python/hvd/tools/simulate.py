@@ -3,6 +3,7 @@ and with --plot draws the curve over its size."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ from hvd.tools import program
 
 
 def main(arguments: list[str]) -> int:
+    if "--calibrate" in arguments and any(argument.split("=")[0] == "--plot" for argument in arguments):
+        print("hvd simulate: --plot draws times over numbers of ranks, and --calibrate has none", file=sys.stderr)
+        return 2
     return program.run("simulate", arguments, draw, with_plot=("--curve",))
 
 
