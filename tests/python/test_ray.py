@@ -28,7 +28,8 @@ from horovod.ray import BaseHorovodWorker
 from horovod.ray.runner import Coordinator, MiniSettings
 from horovod.ray.utils import detect_nics, map_blocking, nics_to_env_var
 from hvd.exceptions import HorovodInternalError, InitError, RankFailedError
-from hvd.ray import log, placement, rendezvous_store
+from hvd.ray import log, messages, placement, rendezvous_store
+from hvd.ray.worker import Worker
 from launching import ROOT
 from timeouts import wait_until
 
@@ -703,6 +704,13 @@ def test_callbacks_get_what_ranks_log(executor):
     assert sorted(got, key=str) == [{"from": 0}] + [{"of all": rank} for rank in range(SIZE)]
     with pytest.warns(UserWarning, match="no callbacks"):
         log({})
+
+
+def test_an_inbox_is_forgotten_with_its_call():
+    worker, inbox = Worker(0, 1, "", {}), object()
+    assert worker.attempt("execute", lambda _: messages._found_inbox() is inbox, inbox=inbox) == (True, None)
+    with pytest.warns(UserWarning, match="no callbacks"):
+        worker.execute(lambda _: log({"step": 1}))  # by Ray itself
 
 
 def test_a_killed_actor_is_named(executor):

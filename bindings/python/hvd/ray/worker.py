@@ -69,3 +69,5 @@ class Worker:
         except BaseException as error:
             failure.tell(error)
             return None, Outcome.of_failure(error)
+        finally:
+            messages.configure(None, self._rank)  # the driver ends the inbox when the call has returned
