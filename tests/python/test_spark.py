@@ -30,7 +30,7 @@ import horovod.spark
 import horovod.spark.common.backend
 import hvd.spark
 from hvd.exceptions import RankFailedError
-from hvd.spark import blocks, channel, engine, feeding, roles, shared_memory
+from hvd.spark import blocks, channel, engine, feeding, output, roles, shared_memory
 from launching import PROGRAMS, ROOT, run_command
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::FutureWarning")]
@@ -96,6 +96,24 @@ def test_connections_take_only_those_that_know_the_key() -> None:
     listener.close()
     with pytest.raises(ConnectionError, match=r"the driver cannot be reached at 127.0.0.1:\d+ from "):
         channel.connect(address, key, "the driver")
+
+
+@pytest.mark.parametrize("is_closed", [False, True], ids=["cannot encode", "closed"])
+def test_a_stream_that_takes_no_output_ends_nothing(is_closed) -> None:
+    shown = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    console = output.Console(1, "127.0.0.1", shown, None)
+    reporter = output.Reporter(console.reporting, 0, "here")
+    try:
+        if is_closed:
+            shown.close()
+        reporter._connection.send(output._STDOUT, "höher\n".encode())
+        reporter._connection.send(output._STDOUT, b"higher\n")
+        reporter.end()
+        assert console.wait_for_start(10) == 1 and console.wait_for_ends(10)
+        assert console.lost() == [] and console.failures == {}
+        assert is_closed or shown.buffer.getvalue() == b"[0]<stdout>:higher\n"
+    finally:
+        console.close()
 
 
 # ---- from feeding tasks into a rank, without Spark
@@ -460,6 +478,7 @@ def test_feeds_that_cannot_begin_or_go_on(session, monkeypatch) -> None:
     for data, message in (
         (context.parallelize(range(4), 2), "2 partitions do not feed 3 ranks"),
         (context.parallelize(range(4), 4).map(fail), "the rows has failed: ArithmeticError: bad row"),
+        (context.parallelize(range(4), 4).map(threading.Lock().locked), "the rows has failed: .*cannot pickle"),
     ):
         with pytest.raises(hvd.spark.FeedError, match=message):
             hvd.spark.run(read_epochs, (hvd.spark.feed(data), 1), num_proc=3)

@@ -72,7 +72,7 @@ class Feed:
             before.join()
         try:
             run_epoch(self._spark, job, self._source, self._coordinator)
-        except (engine.StageError, ValueError) as error:
+        except Exception as error:  # also what cannot be pickled, and py4j's: the ranks wait for rows
             self._coordinator.fail(f"the Spark job that makes the rows has failed: {error}")
 
     def _cancel(self) -> None:
