@@ -9,6 +9,8 @@ import runpy
 import sys
 import threading
 import time
+from decimal import Decimal
+from unittest import mock
 
 import cloudpickle
 import numpy as np
@@ -28,6 +30,7 @@ from horovod.spark.common.store import DBFSLocalStore, FilesystemStore, HDFSStor
 from horovod.spark.common.util import prepare_data
 from hvd.spark import arrow, data_module
 from hvd.spark.data_module import DataModule
+from hvd.spark.estimator import _output_sizes
 from launching import ROOT
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::FutureWarning")]
@@ -95,7 +98,7 @@ def torch_estimator(store, **params):
             "num_proc": 2,
             "store": store,
             "model": model,
-            "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+            "optimizer": torch.optim.SGD(model.parameters(), lr=np.float64(0.1)),
             "loss": torch.nn.functional.mse_loss,
             "feature_cols": ["x"],
             "label_cols": ["y"],
@@ -253,6 +256,21 @@ def test_tf_keras(tmp_path) -> None:
         assert float(kept.getModel().optimizer.learning_rate) == pytest.approx(0.05)
     with pytest.raises(ValueError, match=r"of keras or tf_keras is needed, and torch.* is of neither"):
         KerasEstimator(model=torch.nn.Linear(3, 1), loss="mse", **columns, **settings).fit_on_parquet()
+
+
+def test_decimals_and_nulls_of_the_first_row_are_floating_point_numbers() -> None:
+    frame = mock.Mock()
+    frame.select.return_value.limit.return_value.collect.return_value = [(Decimal("1.5"), None, [Decimal(2), None], 3)]
+    given = []
+
+    def predict(features):
+        given.extend(features)
+        return [np.zeros((1, 2)), np.zeros(1)]
+
+    assert _output_sizes(frame, ["a", "b", "c", "d"], lambda: predict) == [2, 1]
+    assert [values.dtype for values in given] == [np.float64] * 3 + [np.int64]
+    for values, expected in zip(given, ([1.5], [np.nan], [[2.0, np.nan]], [3])):
+        np.testing.assert_array_equal(values, expected)
 
 
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
@@ -469,6 +487,24 @@ def test_lightning(frame, assembler, tmp_path) -> None:
     assert [entry["loss"] > 0 and entry["val_loss"] > 0 for entry in with_module.getHistory()] == [True]
     predictions = trained.transform(rows).collect()
     assert all(abs(row["a"] - row["a__output"][0]) < 0.5 and len(row["a__output"]) == 2 for row in predictions)
+
+
+@pytest.mark.parametrize("place", [(0, 0, 2, 0, 2), (1, 1, 2, 0, 1), (2, 0, 1, 1, 2)], ids=str)
+def test_lightning_on_hosts_with_unequal_numbers_of_ranks(monkeypatch, tmp_path, place) -> None:
+    """Three ranks, of which two are on the first host."""
+    import lightning.pytorch
+
+    from hvd.spark.lightning import _trainer
+
+    for name, value in zip(("rank", "local_rank", "local_size", "cross_rank", "cross_size"), place):
+        monkeypatch.setattr(f"hvd.torch.{name}", lambda value=value: value)
+    monkeypatch.setattr("hvd.torch.size", lambda: 3)
+    names = "callbacks gradient_compression trainer_args log_every_n_steps profiler"
+    settings = {**dict.fromkeys(names.split()), "logger": False}
+    trainer = _trainer(lightning.pytorch, mock.Mock(epochs=1), settings, None, [], str(tmp_path))
+    trainer.strategy.set_world_ranks()
+    assert (trainer.global_rank, trainer.world_size, trainer.local_rank) == (place[0], 3, 0)
+    assert trainer.strategy.cluster_environment.creates_processes_externally
 
 
 @pytest.mark.long

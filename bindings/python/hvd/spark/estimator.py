@@ -192,8 +192,10 @@ def _output_sizes(dataset: Any, features: Sequence[str], load: Callable[[], Pred
     first = dataset.select(*features).limit(1).collect()
     if not first:
         raise ValueError("the frame has no rows")
-    values = [value.toArray() if isinstance(value, Vector) else value for value in first[0]]
-    return [int(np.prod(output.shape[1:])) for output in load()([np.asarray([value]) for value in values])]
+    values = [np.asarray([value.toArray() if isinstance(value, Vector) else value]) for value in first[0]]
+    # Decimals and nulls are float64 in the tasks, which read them from Arrow.
+    values = [value.astype(np.float64) if value.dtype == object else value for value in values]
+    return [int(np.prod(output.shape[1:])) for output in load()(values)]
 
 
 def _predicting(

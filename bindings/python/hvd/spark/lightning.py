@@ -61,7 +61,8 @@ class LightningEstimator(HvdEstimator):
     def _trained(self, work: Work, result: Any) -> LightningModel:
         history, weights = result
         model = copy.deepcopy(self.getModel())
-        model.load_state_dict(torch.load(io.BytesIO(weights), weights_only=True))
+        # Rank 0 of this fit has written it, and a module's extra state may be any object.
+        model.load_state_dict(torch.load(io.BytesIO(weights), weights_only=False))
         return LightningModel(
             history=history,
             model=model,
@@ -109,13 +110,18 @@ def _trainer(
         loggers = importlib.import_module(f"{lightning.__name__}.loggers")
         logger = loggers.TensorBoardLogger(logs, name="", version="") if is_kept else False
     keeping = _keeping(lightning.Callback)(work, history, logs)
+    environments = importlib.import_module(f"{lightning.__name__}.plugins.environments")
+    strategy = HvdStrategy(
+        compression=settings["gradient_compression"] or hvd.Compression.none,
+        cluster_environment=_one_rank_a_node(environments.LightningEnvironment)(),
+    )
     return lightning.Trainer(
         **{
             "max_epochs": work.epochs,
             "accelerator": "cpu" if gpu is None else "gpu",
-            "devices": hvd.local_size() if gpu is None else [gpu],
-            "num_nodes": hvd.cross_size(),
-            "strategy": HvdStrategy(compression=settings["gradient_compression"] or hvd.Compression.none),
+            "devices": 1 if gpu is None else [gpu],
+            "num_nodes": hvd.size(),
+            "strategy": strategy,
             "callbacks": [*(settings["callbacks"] or []), keeping],
             "logger": logger,
             "log_every_n_steps": settings["log_every_n_steps"],
@@ -128,6 +134,24 @@ def _trainer(
             **(settings["trainer_args"] or {}),
         }
     )
+
+
+def _one_rank_a_node(base: Any) -> Any:
+    """The class of Lightning's environment in which each rank is a node with one device: Lightning wants equally many
+    devices on all nodes, but Spark may place unequal numbers of ranks on its hosts, and a rank knows only its GPU."""
+
+    class OneRankANode(base):  # type: ignore[misc]
+        creates_processes_externally = True
+
+        def local_rank(self) -> int:
+            return 0
+
+        def node_rank(self) -> int:
+            import hvd.torch as hvd
+
+            return hvd.rank()
+
+    return OneRankANode
 
 
 class _Steps(torch.utils.data.IterableDataset[Columns]):

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
 from hvd.spark import data_module
@@ -62,7 +63,7 @@ class TorchEstimator(HvdEstimator):
     def _trained(self, work: Work, result: Any) -> TorchModel:
         history, checkpoint = result
         model, optimizer = copy.deepcopy((self.getModel(), self.getOptimizer()))
-        _load(checkpoint, model, optimizer)
+        _load(checkpoint, model, optimizer, weights_only=False)  # rank 0 of this fit has written it
         return TorchModel(
             history=history,
             model=model,
@@ -221,6 +222,7 @@ class _Training:
 
         state = self.optimizer.state_dict()
         groups = [{**group, "lr": group["lr"] / hvd.size()} for group in state["param_groups"]]
+        groups = [{name: _without_numpy(value) for name, value in group.items()} for group in groups]
         content = {
             "model": self.model.state_dict(),
             "optimizer": {**state, "param_groups": groups},
@@ -231,9 +233,17 @@ class _Training:
         return written.getvalue()
 
 
-def _load(checkpoint: bytes, model: Any, optimizer: Any) -> int:
-    """Returns the epochs that were done."""
-    content = torch.load(io.BytesIO(checkpoint), map_location="cpu", weights_only=True)
+def _without_numpy(value: Any) -> Any:
+    """Its scalars, of which options of an optimizer may be made, are not loaded with weights_only."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_without_numpy, value))
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _load(checkpoint: bytes, model: Any, optimizer: Any, weights_only: bool = True) -> int:
+    """Returns the epochs that were done. A checkpoint from the store is loaded with weights_only: others may be able to
+    write there."""
+    content = torch.load(io.BytesIO(checkpoint), map_location="cpu", weights_only=weights_only)
     model.load_state_dict(content["model"])
     optimizer.load_state_dict(content["optimizer"])
     return int(content["epoch"])
