@@ -43,7 +43,7 @@ def test_a_job_is_told_of_round_by_round(tmp_path):
     assert job["loss"]["informed"] == 1999 and 0 < job["loss"]["first_us"] <= job["loss"]["last_us"]
 
 
-def test_a_rank_that_dies_alone_is_heard_by_nobody(succeed, tmp_path):
+def test_a_rank_that_dies_alone_is_heard_by_nobody(tmp_path):
     succeed("--ranks", 1, "--tensors", 1, "--kill", 0, "--json", tmp_path / "results.json")
     (job,) = json.loads((tmp_path / "results.json").read_text())["jobs"]
     assert job["loss"]["informed"] == 0 and job["loss"]["last_us"] == 0, job
