@@ -2,6 +2,7 @@
 // tests/python.
 #include "include/hvd.h"
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,9 +17,11 @@
 #include <vector>
 
 #include "include/hvd_ps.h"
+#include "tests/support/captured_stderr.h"
 #include "tests/support/catch.h"
 #include "tests/support/process_entries.h"
 #include "tests/support/sanitized.h"
+#include "tests/support/temporary_folder.h"
 
 namespace {
 
@@ -591,6 +594,32 @@ TEST_CASE("parameter servers: a forked child is refused at once, and its parent'
   CHECK(hvd_ps_push_pull(ps, number, &key, 1, &row, &row, nullptr) == HVD_OK);
   CHECK(row == 2);
   CHECK(hvd_ps_close(ps) == HVD_OK);
+}
+
+TEST_CASE("parameter servers: a thread that waits for a work may outlast the connection") {
+  const hvd::testing::TemporaryFolder folder;
+  // The snapshot is not done until somebody reads.
+  REQUIRE(mkfifo((folder / "shard-0-of-1.hvdps.unfinished").c_str(), 0600) == 0);
+  setenv("HVD_START_TIMEOUT", "1", 1);               // for how long the work's client looks for the server
+  setenv("HVD_STALL_CHECK_TIME_SECONDS", "0.5", 1);  // it writes to its log when the connection is long gone
+  const hvd::CapturedStderr captured;
+  hvd_status end = HVD_OK;
+  {
+    const Job job;
+    hvd_ps* ps = nullptr;
+    hvd_ps_work* work = nullptr;
+    REQUIRE(hvd_ps_connect(&ps) == HVD_OK);
+    REQUIRE(hvd_ps_snapshot(ps, folder.path().c_str(), &work) == HVD_OK);
+    std::thread waiting([&] { end = hvd_ps_work_wait(work, -1); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    hvd_ps_abandon(ps);
+    waiting.join();
+    hvd_ps_work_free(work);
+  }
+  unsetenv("HVD_START_TIMEOUT");
+  unsetenv("HVD_STALL_CHECK_TIME_SECONDS");
+  INFO(captured.text());
+  CHECK((end == HVD_PEER_LOST || end == HVD_SHUT_DOWN));  // the latter: it was not waiting yet
 }
 
 TEST_CASE("the library documents its environment") {
