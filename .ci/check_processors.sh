@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 build=$1
 folder=$build/processors
 mkdir -p "$folder/include"
-rm -f "$folder"/*.o # of sources that are gone; ccache has the others
+rm -f "$folder"/*.o # some may be of sources that are gone; ccache has the others
 
 # Debian's Catch2 is a header that any compiler can use; /usr/include as a whole is not for another processor.
 [ -f /usr/include/catch2/catch.hpp ] || { echo "there is no Catch2 2 in /usr/include"; exit 1; }

@@ -38,7 +38,7 @@ install_debian_packages() {
     apt-get -o Acquire::Retries=3 install -y --no-install-recommends "${missing[@]}"
 }
 
-# Python compiles what the tests import as they import it; pip would compile everything, in most of its time.
+# pip would spend most of its time compiling every module; Python compiles what tests import on its first import.
 pip_install() {
   local options=(--disable-pip-version-check)
   ! is_wanted check || options+=(--no-compile)

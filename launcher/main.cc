@@ -358,7 +358,8 @@ int run_elastic_with_agents(const CommandLine& line, const JobLayout& fixed, con
       .start_command =
           [&](const HostSlots& host) {
             const JobLayout layout = layout_of(host, is_here).first;
-            const StartedBy by = choose_start(line.start.by, shell, false, fixed.by_slurm);  // `layout` names it by -H
+            // `fixed` knows of the allocation; `layout` has the host as if -H had named it.
+            const StartedBy by = choose_start(line.start.by, shell, false, fixed.by_slurm);
             return start_commands(line, layout, by, shell).front();
           },
       .plan =

@@ -232,7 +232,7 @@ struct hvd_ps {
   Deadline leave_limit{};
 
  private:
-  // A thread in a function of a work may hold the client longer than this lives: the client keeps its log.
+  // A thread in an hvd_ps_work_ function may keep the client alive longer than this object: it keeps the log.
   std::shared_ptr<ParameterClient> connect(const WorkerOptions& options) const {
     auto made = std::make_unique<ParameterClient>(options, services->store, services->key, *log);
     return {made.release(), [kept = log](ParameterClient* last) { delete last; }};

@@ -195,7 +195,7 @@ FileDescriptor Socket::receive_descriptor(Deadline deadline, std::string_view pe
   }
   if (count == 0) throw PeerLost(std::string(peer) + " closed the connection");
   FileDescriptor descriptor = take_descriptor(message.header);
-  if (!descriptor && (message.header.msg_flags & MSG_CTRUNC) != 0) {  // the kernel had no number for it here
+  if (!descriptor && (message.header.msg_flags & MSG_CTRUNC) != 0) {  // this process has no descriptor left for it
     throw Internal("cannot take the descriptor that " + std::string(peer) + " has sent: " + error_text(EMFILE));
   }
   if (!descriptor) throw Internal(std::string(peer) + " sent no descriptor where one was expected");

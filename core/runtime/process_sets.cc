@@ -66,7 +66,7 @@ ProcessSets::Entry ProcessSets::find_local(std::int32_t id) const {
 }
 
 void ProcessSets::shut_down() {
-  std::vector<std::shared_ptr<Communicator>> others;  // of now: another thread may remove a set meanwhile
+  std::vector<std::shared_ptr<Communicator>> others;  // a snapshot: another thread may remove a set meanwhile
   {
     const MutexLock lock(mutex_);
     for (const auto& [id, entry] : entries_) {

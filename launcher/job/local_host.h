@@ -119,7 +119,7 @@ class LocalHost : public Host {
   Timer stopped_timer_;
   std::unique_ptr<PreemptionWatch> preemption_;  // null: there is no script
   bool started_ = false;
-  bool is_suspended_ = false;  // by Ctrl-Z: stopped processes do not hang
+  bool is_suspended_ = false;  // by Ctrl-Z: processes are stopped on purpose
   bool nothing_left_ = false;
 };
 

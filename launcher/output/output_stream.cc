@@ -126,7 +126,7 @@ std::string output_tag(int rank, Stream stream, bool coloured, const std::string
 std::filesystem::path output_path(const std::filesystem::path& directory, int rank, int size, const std::string& stream,
                                   const std::string& kind) {
   const std::string number = std::to_string(rank);
-  const std::size_t width = std::max(std::to_string(size - 1).size(), number.size());  // an elastic job's go on
+  const std::size_t width = std::max(std::to_string(size - 1).size(), number.size());  // elastic: may be >= size
   return directory / (kind + "." + std::string(width - number.size(), '0') + number) / stream;
 }
 

@@ -105,7 +105,7 @@ class InputFeed {
   // The rank has taken the last piece.
   void taken(int rank) {
     busy_.erase(rank);
-    if (busy_.empty()) next_.set(Clock::now());  // not at once: ranks that have closed their input take all at once
+    if (busy_.empty()) next_.set(Clock::now());  // later: write_() itself calls this if the rank has closed its input
   }
   // The rank takes no more input.
   void forget(int rank) {

@@ -91,7 +91,7 @@ class ElasticRemoteJob {
         on_lost(entry.agent, error.what());
       }
     }
-    std::optional<Deadline> next;  // of those, too, that could not be started just now
+    std::optional<Deadline> next;  // also of agents that could not be started just now
     for (const auto& [name, entry] : entries_) {
       if (entry.agent < 0 && entry.wanted.slots != 0) next = earlier(next, entry.next_try);
     }

@@ -63,7 +63,7 @@ class ChannelLoop {
   void receive(Transfer receive) {
     const Message& wanted = receive.message;
     if (auto arrival = matcher_.take_arrival(wanted.peer, wanted.channel, wanted.tag)) {
-      // What was only offered may be gone: after the end its sender's memory is its owner's again.
+      // A message that was only offered may be gone: after the end of the job its sender may reuse the memory.
       if (arrival->offer && !ended_.ok()) return complete(receive, ended_);
       return peer_of(arrival->source).deliver(std::move(receive), *arrival);
     }

@@ -16,11 +16,11 @@ from hvd.tools.doctor import kind_of_mpi, look_at_framework
 SECTIONS = ["hvd", "frameworks", "machine", "backends"]
 
 
-def test_hvdrun_asks_it_and_ranks_reach_each_other_in_every_way_within_a_job_too():
+def test_hvdrun_asks_the_doctor_and_ranks_reach_each_other_in_every_way_within_a_job_too():
     job = {"HVD_RANK": "1", "HVD_SIZE": "2", "HVD_STORE": "127.0.0.1:1", "HVD_JOB_KEY": "0" * 64}
     done = subprocess.run(
         [Path(sys.prefix, "bin/hvdrun"), "--check-build"],
-        env={**os.environ, **job, "HVD_SHARED_MEMORY": "0"},  # what a way is called, it is
+        env={**os.environ, **job, "HVD_SHARED_MEMORY": "0"},  # which does not keep shared memory from being tried
         capture_output=True,
         text=True,
         timeout=900,

@@ -69,7 +69,7 @@ int offer_until_the_end(Runtime& runtime, const Steps& steps) {
 // Rank 1. Receives what was offered to it when it knows that the job has ended.
 int receive_after_the_end(Runtime& runtime, Steps& steps) {
   std::vector<std::byte> offered(std::size_t{1} << 20), small(8), never_sent(8);
-  // Messages between two ranks arrive in order: behind this one, the offer has arrived.
+  // Messages between two ranks arrive in order: once this one has arrived, so has the offer.
   runtime.receive({.peer = 0, .tag = 2, .memory = small})->wait(Deadline::max());
   CallerReference from_killed = runtime.receive({.peer = 2, .memory = never_sent});
   steps.receives_from_killed = true;

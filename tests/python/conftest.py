@@ -135,8 +135,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Garbage is looked for among what tests make: among all that the frameworks have made it takes seconds, and in a
-    forked child copies all."""
+    """The collector looks only at what tests make: to look at all that the frameworks have made takes seconds, and in a
+    forked child copies it."""
     if reports_dir is not None:
         gc.collect()
         gc.freeze()

@@ -140,8 +140,8 @@ def set_back_numbers(numbers: dict[str, int]) -> None:
 def name_of_optimizer(process_set: ProcessSet, kind: str) -> str:
     """What the names of a DistributedOptimizer's operations begin with: its kind and the next number in this set, from
     0, since variables of two optimizers may be called the same. The ranks of a set make theirs in the same order; ranks
-    that are not in it make none, and count no differently for that. Other things of which ranks may make several in
-    one job are named by it, too. ValueError if hvd is not initialised."""
+    that are not in it make none, and count no differently for that. DDP hooks, progress bars and torch's process
+    groups are named by it, too. ValueError if hvd is not initialised."""
     _native.rank()
     numbers = _optimizers.setdefault(process_set, Counter())
     numbers[kind] += 1

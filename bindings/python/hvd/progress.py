@@ -61,7 +61,7 @@ class tqdm:
                 total = len(iterable)
         self._iterable, self._timeout_s = iterable, timeout_s
         self._counting: _Counting | None = None
-        # Counted also where there is one rank: those that join it in an elastic job may have made the bar as well.
+        # Numbered in a job of one rank, too: ranks that join an elastic job later may have made the same bar.
         name = name_of_optimizer(global_process_set, "hvd.tqdm.") if basics.is_initialized() else None
         if name is None or basics.size() == 1:
             self._bar = bar_class(total=total, **options)

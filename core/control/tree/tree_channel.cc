@@ -113,8 +113,8 @@ class TreeChannel final : public ControlChannel {
     ByteRing* in = nullptr;
     Signal* doorbell = nullptr;  // the neighbour's
     FrameReader reader{};
-    Bytes outbox{};        // what is not in the ring yet, and before it
-    std::size_t sent = 0;  // so many bytes that are; both are empty once all are
+    Bytes outbox{};        // frames, of which the ring has got the first `sent` bytes
+    std::size_t sent = 0;  // 0 again, and the outbox empty, once it has got all
   };
 
   // A request from another host may be older than what is known here.

@@ -228,7 +228,7 @@ TEST_CASE("star channel: a rank that cannot send any more ends the job, and take
   CHECK(ranks.abort_of_0.reason().culprit() == 1);
 }
 
-TEST_CASE("star channel: a message of the coordinator that cannot be read names where it came from") {
+TEST_CASE("star channel: the error for an unreadable message of the coordinator names the rank that it came from") {
   TwoHosts ranks;
   Timeline timeline(ranks.job.log);
   Negotiator negotiator(ranks.of_1, Config(), *ranks.channel_of_1, ranks.metrics_of_1, timeline, 1, false);

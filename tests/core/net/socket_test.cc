@@ -199,7 +199,7 @@ TEST_CASE("no descriptor where one is expected") {
     pair.client.send_all(Bytes(1), deadline_after(5s), "rank 1");
     CHECK_THROWS_AS(pair.server.receive_descriptor(deadline_after(5s), "rank 0"), Internal);
   }
-  SECTION("no number for it here") {
+  SECTION("no descriptor left to receive it") {
     pair.client.send_descriptor(STDERR_FILENO, deadline_after(5s), "rank 1");
     rlimit before{};
     REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);

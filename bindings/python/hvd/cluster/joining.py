@@ -42,7 +42,7 @@ def joined(
 @contextlib.contextmanager
 def member(place: rendezvous.Rendezvous, env: Mapping[str, str] | None = None) -> Iterator[None]:
     """As `joined`, but it is `hvd.init()` in the body that joins, if it is called. Afterwards the process can become a
-    rank of another job: a process group of torch.distributed over hvd that the body has left is destroyed.
+    rank of another job: a torch.distributed process group over hvd that the body has not destroyed is destroyed.
 
     Raises:
         ValueError: this process is in a job already.

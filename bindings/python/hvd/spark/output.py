@@ -135,7 +135,7 @@ class Console:
         text = pending[:whole].decode(errors="replace")
         del pending[:whole]
         target = self._targets[kind] or (sys.stdout if kind == _STDOUT else sys.stderr)
-        # One that is closed or full, or cannot encode the text, is no reason to hear no more of the rank.
+        # A target that is closed, full or cannot encode the text must not end the connection with the rank.
         with self._writing, contextlib.suppress(OSError, ValueError):
             target.write("".join(f"{tag}{line}\n" for line in text.removesuffix("\n").split("\n")))
             target.flush()

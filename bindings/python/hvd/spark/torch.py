@@ -234,7 +234,7 @@ class _Training:
 
 
 def _without_numpy(value: Any) -> Any:
-    """Its scalars, of which options of an optimizer may be made, are not loaded with weights_only."""
+    """Replaces NumPy's scalars, which an optimizer's options may contain: weights_only refuses to load them."""
     if isinstance(value, (list, tuple)):
         return type(value)(map(_without_numpy, value))
     return value.item() if isinstance(value, np.generic) else value

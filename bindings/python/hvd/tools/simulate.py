@@ -12,7 +12,7 @@ from hvd.tools import program
 
 def main(arguments: list[str]) -> int:
     if "--calibrate" in arguments and any(argument.split("=")[0] == "--plot" for argument in arguments):
-        print("hvd simulate: --plot draws times over numbers of ranks, and --calibrate has none", file=sys.stderr)
+        print("hvd simulate: --plot draws the times of simulated jobs, and --calibrate has none", file=sys.stderr)
         return 2
     return program.run("simulate", arguments, draw, with_plot=("--curve",))
 

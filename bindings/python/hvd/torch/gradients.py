@@ -135,7 +135,7 @@ class GradientReducer:
         self._end_is_queued = False
         self._given_up: set[_Gradient] = set()  # submitted without having been reached
         self._late: set[_Gradient] = set()  # which further passes reach
-        self._learnt_in = basics.initializations()  # _late and each gradient's travels_dense
+        self._learnt_in = basics.initializations()  # the job in which _late and travels_dense were learnt
         self._passes = passes
         self.paused = False  # gradients are only added up
         self.add_parameters(names)
