@@ -119,8 +119,8 @@ def default_steps(fuzzing_s: int = 5) -> list[Step]:
     return [
         frameworks(),
         build("release", "building (release)"),
-        python_tests("python-frameworks", "Python tests that import frameworks", "not long", 0, "with-frameworks"),
         python_tests("python", "Python tests", "not long", CPUS + 1, "without-frameworks"),
+        python_tests("python-frameworks", "Python tests that import frameworks", "not long", 0, "with-frameworks"),
         build("asan", "building (AddressSanitizer, UndefinedBehaviorSanitizer, fuzzers)"),
         build("tsan", "building (ThreadSanitizer)"),
         check("lint", "formatting, lint, directions of includes", [".ci/check"], PYTHON_NEEDS, busy=True),
