@@ -26,7 +26,7 @@ std::string with_dashes_inside(std::string argument) {
 std::string with_two_dashes(const CLI::App& app, const std::string& argument) {
   if (argument.size() < 3) return argument;
   // "--n", as Open MPI has it, becomes "-n".
-  const std::string letter = argument.substr(1);
+  std::string letter = argument.substr(1);
   if (argument.size() == 3 && argument[1] == '-' && app.get_option_no_throw(letter) != nullptr) return letter;
   const std::string candidate = with_dashes_inside(argument[1] == '-' ? argument : "-" + argument);
   return app.get_option_no_throw(name_of(candidate)) != nullptr ? candidate : argument;
