@@ -134,7 +134,7 @@ def fail_before_an_optimizer() -> None:
 
 
 def optimizer_name() -> str:
-    return process_set.name_of_optimizer(hvd.global_process_set, "optimizer")
+    return process_set.numbered_name(hvd.global_process_set, "optimizer")
 
 
 def sum_in_torch_group() -> tuple[int, float]:

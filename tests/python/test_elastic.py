@@ -149,7 +149,7 @@ def name_of_a_bar(monkeypatch) -> str:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda _: process_set.name_of_optimizer(global_process_set, "A"),
+        lambda _: process_set.numbered_name(global_process_set, "A"),
         name_of_a_ddp_hook,
         name_of_a_bar,
         lambda _: process_group._channel_of("0", global_process_set),

@@ -357,7 +357,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                 "such as hvd.elastic.TorchState"
             )
         skip_sync, left_at = False, None
-        numbers = process_set.numbers_of_optimizers()
+        numbers = process_set.numbers_of_names()
         process_set.note_definitions()
         is_newcomer = _native.stands_by()
         state._is_synchronized = state._is_at_step = state._is_saved = False

@@ -122,28 +122,28 @@ def require_registered(number: int) -> None:
         raise ValueError(f"there is no process set {number}: it was never registered, or removed")
 
 
-_optimizers: weakref.WeakKeyDictionary[ProcessSet, Counter[str]] = weakref.WeakKeyDictionary()
+_numbers: weakref.WeakKeyDictionary[ProcessSet, Counter[str]] = weakref.WeakKeyDictionary()
 
 
-def numbers_of_optimizers() -> dict[str, int]:
-    """How many optimizers of each kind were made for all ranks; for `set_back_numbers`."""
-    return dict(_optimizers.get(global_process_set, {}))
+def numbers_of_names() -> dict[str, int]:
+    """How many names of each kind were given for all ranks; for `set_back_numbers`."""
+    return dict(_numbers.get(global_process_set, {}))
 
 
 def set_back_numbers(numbers: dict[str, int]) -> None:
-    """Before a part of the script is run again, with ranks that run it for the first time: optimizers that are made in
-    it, and whatever else is named by `name_of_optimizer`, are called the same on all."""
-    _optimizers.clear()
-    _optimizers[global_process_set] = Counter(numbers)
+    """Before a part of the script is run again, with ranks that run it for the first time: what is made in it, and has
+    a `numbered_name`, is called the same on all."""
+    _numbers.clear()
+    _numbers[global_process_set] = Counter(numbers)
 
 
-def name_of_optimizer(process_set: ProcessSet, kind: str) -> str:
-    """What the names of a DistributedOptimizer's operations begin with: its kind and the next number in this set, from
-    0, since variables of two optimizers may be called the same. The ranks of a set make theirs in the same order; ranks
-    that are not in it make none, and count no differently for that. DDP hooks, progress bars and torch's process
-    groups are named by it, too. ValueError if hvd is not initialised."""
+def numbered_name(process_set: ProcessSet, kind: str) -> str:
+    """A name for what a set's ranks may make several of: a DistributedOptimizer, whose variables may be called as those
+    of another one, a DDP hook, a progress bar, a process group of torch. It is the kind and the next number in this
+    set, from 0. The ranks of a set make theirs in the same order; ranks that are not in it make none, and count no
+    differently for that. ValueError if hvd is not initialised."""
     _native.rank()
-    numbers = _optimizers.setdefault(process_set, Counter())
+    numbers = _numbers.setdefault(process_set, Counter())
     numbers[kind] += 1
     return f"{kind}{numbers[kind] - 1}"
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from hvd import _native, basics
 from hvd.exceptions import HorovodInternalError
-from hvd.process_set import global_process_set, name_of_optimizer
+from hvd.process_set import global_process_set, numbered_name
 from hvd.reduce_op import Sum
 
 
@@ -62,7 +62,7 @@ class tqdm:
         self._iterable, self._timeout_s = iterable, timeout_s
         self._counting: _Counting | None = None
         # Numbered in a job of one rank, too: ranks that join an elastic job later may have made the same bar.
-        name = name_of_optimizer(global_process_set, "hvd.tqdm.") if basics.is_initialized() else None
+        name = numbered_name(global_process_set, "hvd.tqdm.") if basics.is_initialized() else None
         if name is None or basics.size() == 1:
             self._bar = bar_class(total=total, **options)
             return

@@ -9,7 +9,7 @@ from hvd import arguments, basics
 from hvd.keras import attachment
 from hvd.keras.framework import backend, is_keras_3, keras, name_of_keras
 from hvd.keras.reduction import Reduction, is_distributed
-from hvd.process_set import ProcessSet, global_process_set, name_of_optimizer
+from hvd.process_set import ProcessSet, global_process_set, numbered_name
 from hvd.reduce_op import Average, check_gradient_reduction
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ def _reduction_for(
     own_backend = backend(None if is_keras_3(optimizer) else "tensorflow")
     return Reduction(
         own_backend,
-        name=None if loaded else name_of_optimizer(process_set, "keras_optimizer"),
+        name=None if loaded else numbered_name(process_set, "keras_optimizer"),
         op=op,
         compression=compression or own_backend.package.Compression.none,
         gradient_predivide_factor=gradient_predivide_factor,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Callable
 
 from hvd.keras.backend import Backend
-from hvd.process_set import ProcessSet, name_of_optimizer
+from hvd.process_set import ProcessSet, numbered_name
 
 Update = Callable[[list[Any]], object]
 
@@ -81,7 +81,7 @@ class Reduction:
                 self.register_local(variable)
         self._local_layers.clear()
         if self._reducer.name is None:
-            self._reducer.name = name_of_optimizer(self._process_set, "loaded_keras_optimizer")
+            self._reducer.name = numbered_name(self._process_set, "loaded_keras_optimizer")
         return list(self._reducer(gradients, variables))
 
     @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 from hvd import arguments
 from hvd.mxnet.collectives import allreduce_, grouped_allreduce_
 from hvd.mxnet.compression import Compression
-from hvd.process_set import ProcessSet, name_of_optimizer
+from hvd.process_set import ProcessSet, numbered_name
 from hvd.reduce_op import Average, Sum, check_gradient_reduction
 
 
@@ -30,7 +30,7 @@ class GradientSummer:
         check_gradient_reduction(Average, predivide_factor)
         if num_groups < 0:
             raise ValueError(f"num_groups must not be negative, not {num_groups}")
-        self._name = f"{prefix}{name_of_optimizer(process_set, kind)}"
+        self._name = f"{prefix}{numbered_name(process_set, kind)}"
         self._prescale_factor = 1.0 / predivide_factor
         self._num_groups = num_groups
         self._process_set = process_set

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from hvd.process_set import ProcessSet, global_process_set, name_of_optimizer
+from hvd.process_set import ProcessSet, global_process_set, numbered_name
 from hvd.reduce_op import Average
 from hvd.tensorflow.aggregation import LocalGradientAggregationHelper
 from hvd.tensorflow.compression import Compression, Compressor
@@ -112,7 +112,7 @@ def DistributedOptimizer(
     if isinstance(optimizer, _DistributedOptimizer):
         raise ValueError("the optimizer is a DistributedOptimizer already")
     reducer = GradientReducer(
-        name=name_of_optimizer(process_set, "optimizer"),
+        name=numbered_name(process_set, "optimizer"),
         op=op,
         compression=compression,
         sparse_as_dense=sparse_as_dense,

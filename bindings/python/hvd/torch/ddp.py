@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from hvd import _native, arguments
-from hvd.process_set import ProcessSet, global_process_set, name_of_optimizer
+from hvd.process_set import ProcessSet, global_process_set, numbered_name
 from hvd.reduce_op import Average
 from hvd.torch.collectives import allreduce_call
 from hvd.torch.compression import Compression, Compressor
@@ -42,7 +42,7 @@ def ddp_hook(
     """
     op = arguments.reduce_op(op)
     arguments.compressor(compression)
-    prefix = name_of_optimizer(process_set, "ddp")
+    prefix = numbered_name(process_set, "ddp")
 
     def reduce(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         gradients = bucket.buffer()

@@ -12,7 +12,7 @@ import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from hvd import arguments, basics, elastic
-from hvd.process_set import ProcessSet, global_process_set, name_of_optimizer
+from hvd.process_set import ProcessSet, global_process_set, numbered_name
 from hvd.reduce_op import Adasum, Average, check_gradient_reduction
 from hvd.torch.adasum import AdasumOptimizer
 from hvd.torch.compression import Compression, Compressor
@@ -267,7 +267,7 @@ def DistributedOptimizer(
     if basics.is_initialized() and not process_set._is_known():
         raise ValueError(arguments.not_registered(process_set))
     takes_part = (basics.size() > 1 or elastic.may_grow()) and bool(process_set.included())
-    prefix = name_of_optimizer(process_set, "optimizer")
+    prefix = numbered_name(process_set, "optimizer")
     if op == Adasum and takes_part:
         return AdasumOptimizer.around(optimizer, names, prefix, compression, process_set)
     wrapped = subclassed(optimizer, _Distributed)

@@ -23,7 +23,7 @@ from torch.distributed import ReduceOp, Store
 
 from hvd import _native
 from hvd.arguments import process_set_number as set_id
-from hvd.process_set import ProcessSet, name_of_optimizer
+from hvd.process_set import ProcessSet, numbered_name
 from hvd.reduce_op import Average, Max, Min, Product, Sum
 from hvd.specs import make_spec
 from hvd.torch.tensors import CODE_OF_DTYPE, CPU_PLACE, describe, place_of
@@ -355,7 +355,7 @@ class HvdProcessGroup(dist.ProcessGroup):
 def _channel_of(name: str, process_set: ProcessSet) -> int:
     """The number under which the ranks of a new group exchange messages: another one for each group, also for those
     that follow each other under one name. Only groups of the same ranks are counted together: all of them make each."""
-    words = f"{name_of_optimizer(process_set, f'torch group {name}/')} of {process_set.ranks}"
+    words = f"{numbered_name(process_set, f'torch group {name}/')} of {process_set.ranks}"
     return int.from_bytes(hashlib.blake2b(words.encode(), digest_size=8).digest(), "little")
 
 
