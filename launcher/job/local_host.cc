@@ -99,8 +99,8 @@ void LocalHost::start(const HostPlan& plan) {
   stopped_limit_ = plan.stopped_limit;
   if (stopped_limit_ > Duration::zero()) look_for_stopped();
   if (!plan.preemption_script.empty()) watch_preemption(plan.preemption_script);
-  const bool is_alone = !plan.is_elastic && !all.empty() && all.front().place.size == 1 && plan.servers_of_job == 0;
-  if (!all.empty() && !is_alone) memories_.watch_for_stalls();
+  const bool has_others = plan.is_elastic || plan.servers_of_job > 0;
+  if (!all.empty() && (has_others || all.front().place.size > 1)) memories_.watch_for_stalls();
   if (plan.verbose && !plan.ranks.empty()) memories_.watch_initialization();
   take_reports();
 }
