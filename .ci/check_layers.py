@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Who may include whom: the table of docs/style.md, checked over every #include "..." of the sources.
+"""The allowed includes, checked against every #include "..." of the sources; docs/style.md summarises them.
 
-Prints each include that the table does not allow, each circle of folders, and each use of the standard library's
-mutexes outside core/base/mutex.h; exits with 1 if there is any. Without a word it is fine.
+Prints each include that the table does not allow, each include cycle between folders, each use of the standard
+library's mutexes outside core/base/mutex.h, and each vendor's header; prints nothing and exits with 0 if there is none.
 """
 
 import pathlib
@@ -74,13 +74,13 @@ ALLOWED = {
     "simulation": [
         *["core/base", "core/net", "core/bootstrap", *SPEC, "core/control", "core/execution/bucket.h"],
     ],
-    # hvdrun, in the order in which a room may know another: those above it in this list.
+    # hvdrun, in the order in which a folder may include another: those above it in this list.
     "launcher/processes": [*BASE, "core/net"],
     "launcher/plan": BASE,
     # The processes of an elastic job, and what they tell in its store.
     "launcher/membership": [
         *BASE,
-        *[f"launcher/{room}" for room in ("processes", "plan", "output")],
+        *[f"launcher/{folder}" for folder in ("processes", "plan", "output")],
         *[f"core/bootstrap/{part}.h" for part in ("elastic", "store_origin")],
     ],
     "launcher/watch": [*VALUES, "core/net", "core/flight", "launcher/processes"],
@@ -89,9 +89,9 @@ ALLOWED = {
         *[*VALUES, "core/net", "core/flight"],
         # The job's store: how it is served, not how ranks use it.
         *[f"core/bootstrap/{part}.h" for part in ("elastic", "store_origin", "store_server")],
-        *[f"launcher/{room}" for room in ("processes", "plan", "membership", "watch", "output")],
+        *[f"launcher/{folder}" for folder in ("processes", "plan", "membership", "watch", "output")],
     ],
-    "launcher/cli": [*BASE, "core/net", *[f"launcher/{room}" for room in ("processes", "plan", "output", "job")]],
+    "launcher/cli": [*BASE, "core/net", *[f"launcher/{folder}" for folder in ("processes", "plan", "output", "job")]],
     "launcher/remote": [
         *[*BASE, "core/net", "launcher"],
         *[f"core/bootstrap/{part}.h" for part in ("store_origin", "store_server")],
@@ -124,8 +124,8 @@ def is_allowed(home, target):
     return inside or any(target == entry or target.startswith(entry + "/") for entry in ALLOWED[home])
 
 
-def find_circle(edges):
-    """A list of folders that include one another in a circle, or None."""
+def find_cycle(edges):
+    """A list of folders that include one another in a cycle, or None."""
     state = {}
 
     def visit(folder, trail):
@@ -133,14 +133,14 @@ def find_circle(edges):
         for target in sorted(edges.get(folder, ())):
             if state.get(target) == "open":
                 return [*trail[trail.index(target) :], target]
-            if target not in state and (circle := visit(target, [*trail, target])):
-                return circle
+            if target not in state and (cycle := visit(target, [*trail, target])):
+                return cycle
         state[folder] = "done"
         return None
 
     for start in sorted(edges):
-        if start not in state and (circle := visit(start, [start])):
-            return circle
+        if start not in state and (cycle := visit(start, [start])):
+            return cycle
     return None
 
 
@@ -171,8 +171,8 @@ def main():
                 faults.append(f"{path}: <{header}> may be absent where hvd is built")
     for folder, targets in edges.items():
         targets.discard(folder)
-    if circle := find_circle(edges):
-        faults.append("folders include one another: " + " -> ".join(circle))
+    if cycle := find_cycle(edges):
+        faults.append("folders include one another: " + " -> ".join(cycle))
     print("\n".join(faults), end="\n" if faults else "")
     return 1 if faults else 0
 

@@ -108,7 +108,7 @@ const Knob kKnobs[] = {
     {"HVD_CROSS_SIZE", "HOROVOD_CROSS_SIZE", "1", "Number of hosts that have this local rank. Set by hvdrun, as above.",
      nothing},
     {"HVD_STORE", "", "",
-     "host:port of the job's store, where ranks find each other. Set by hvdrun. Empty: a job of one.",
+     "host:port of the job's store, where ranks find each other. Set by hvdrun. Empty: rank 0 of 1.",
      [](Config& c, std::string_view t) { c.job.store = t; }},
     {"HVD_RENDEZVOUS", "", "",
      "host:port where rank 0 is to host the job's store, the same in all processes. With HVD_RANK, HVD_SIZE and "
@@ -151,7 +151,7 @@ const Knob kKnobs[] = {
      "Descriptor of the file into which a Python process writes its stacks when hvdrun asks for them. Set by hvdrun.",
      nothing},
     {"HVD_ELASTIC", "HOROVOD_ELASTIC", "0",
-     "1: ranks may be added later, so that a rank that is alone is not taken for a job of one. Set by hvdrun in "
+     "1: ranks may be added later, so that a lone rank still joins the job. Set by hvdrun in "
      "elastic jobs.",
      nothing},
     {"HVD_PROCESS", "", "-1",
@@ -183,8 +183,7 @@ const Knob kKnobs[] = {
      [](Config& c, std::string_view t) { c.servers.snapshot = t; }},
     {"HVD_SERVER_SNAPSHOT_SECONDS", "", "60", "Seconds between a parameter server's snapshots. 0: none at intervals.",
      [](Config& c, std::string_view t) { c.servers.snapshot_interval = parse_seconds(t); }},
-    {"HVD_SERVER_START", "", "0",
-     "How often hvdrun had started this parameter server before: 1 after it was lost once. Set by hvdrun, for scripts.",
+    {"HVD_SERVER_START", "", "0", "How often hvdrun has restarted this parameter server. Set by hvdrun, for scripts.",
      [](Config&, std::string_view t) { static_cast<void>(parse_count(t)); }},
     {"HVD_RESUME", "", "",
      "The directory of the checkpoints with which hvd.checkpoint.keep() goes on, and to which it adds more. Set by "
@@ -261,7 +260,7 @@ const Knob kKnobs[] = {
      "no timeout.",
      [](Config& c, std::string_view t) { c.timeouts.stall_limit = parse_seconds(t); }},
     {"HVD_COLLECTIVE_TIMEOUT_SECONDS", "HOROVOD_GLOO_TIMEOUT_SECONDS", "300",
-     "Seconds that a rank waits for a live but silent peer in the middle of a collective before it gives up the job. "
+     "Seconds that a rank waits for a live but silent peer in the middle of a collective before it aborts the job. "
      "0: as long as the peer lives.",
      [](Config& c, std::string_view t) {
        c.timeouts.collective = parse_seconds(t);
@@ -278,8 +277,8 @@ const Knob kKnobs[] = {
      "Path of the MPI library (libmpi.so). Empty: the one that is loaded already, else that of the launcher, else any.",
      [](Config& c, std::string_view t) { c.data_plane.mpi_library = t; }},
     {"HVD_PLUGINS", "", "",
-     "Paths of plugins (hvd_plugin.h), separated by colons, that are asked for each collective before hvd's own "
-     "backends.",
+     "Paths of plugins (hvd_plugin.h), separated by colons. The backend with the highest score performs a collective; "
+     "at equal scores hvd's own comes first.",
      [](Config& c, std::string_view t) { c.data_plane.plugins = t; }},
     {"HVD_DETERMINISTIC", "", "1",
      "0: results may depend, in their last bits, on which tensors are reduced together, where that is faster.",

@@ -152,9 +152,10 @@ HVD_API const char* hvd_status_name(hvd_status status);
 /* Returns the text of the last failure on the calling thread; valid until its next hvd call. Never NULL. */
 HVD_API const char* hvd_last_error(void);
 
-/* Joins the job that the environment describes, as set by hvdrun, mpirun, mpiexec, srun or TF_CONFIG; without any of
- * them, a job of one rank. All processes of the job must call; returns when all have. Does nothing if initialised
- * already. May be called again after hvd_shutdown(). */
+/* Joins the job that the environment describes, as set by hvdrun, mpirun, mpiexec or srun, or by TF_CONFIG or
+ * HVD_RENDEZVOUS; without any of them this process is rank 0 of 1. Under torchrun, whose store only Python reaches, use
+ * hvd_init_with(). All processes of the job must call; returns when all have. Does nothing if initialised already. May
+ * be called again after hvd_shutdown(). */
 HVD_API hvd_status hvd_init(void);
 
 /* Like hvd_init(), but a newcomer of an elastic job that has begun without it stands by: the other ranks continue while

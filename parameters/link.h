@@ -1,6 +1,6 @@
 // A worker's link with one shard: the requests that have no answer yet, in order, and the connection with the server
-// that answers for it. A connection that breaks is made again by and by, while other links go on; what was not answered
-// is sent again, and applied once.
+// that answers for it. A broken connection is re-established without blocking, while other links continue; unanswered
+// requests are sent again, and applied once.
 //
 // connect() may wait for the job's store; nothing else waits. Used under the client's mutex.
 #pragma once

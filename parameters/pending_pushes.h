@@ -1,5 +1,5 @@
-// The pushes to a synchronous table that have not taken effect: those of a clock do so together, once every worker has
-// finished it. Pure; one thread.
+// Buffers the pushes to a synchronous table until every worker has finished the clock; then all pushes of that clock
+// are applied together. Pure; one thread.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Rows of one table that a worker has pulled, kept for some of its clocks, so that it need not ask for them again. What
-// the worker pushes to goes at once: it reads what it has written. Used under the client's mutex.
+// A worker's cache of one table's rows: keeps pulled rows for some of its clocks, so that it need not pull them again.
+// A push invalidates its rows, so that the worker reads its own writes. Used under the client's mutex.
 #pragma once
 
 #include <cstddef>

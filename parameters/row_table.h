@@ -1,6 +1,6 @@
 // The rows of one table on one shard: values and optimizer state by 64-bit key, in memory that grows by slabs, found
-// through a hash table with linear probing. Rows never move, except that removing one puts its memory to use again. And
-// which of them are evicted.
+// through a hash table with linear probing. Rows never move; the memory of a removed row is reused. RowEviction chooses
+// the rows to evict.
 //
 // Used by one thread. Nothing is allocated for a row that exists.
 #pragma once

@@ -1,5 +1,6 @@
-// Which server has a shard, where there is one copy: shards are dealt to the servers in turn, and may move. Its server
-// alone writes where it has moved to; server 0 writes where it is to move, as what all have had to do makes it decide.
+// Which server owns each shard, in the job's store, for jobs with one copy of each: shards are assigned round-robin and
+// may move. The owner of a shard publishes that it has moved; server 0 publishes the moves that it has decided on from
+// all servers' loads.
 #pragma once
 
 #include <cstdint>

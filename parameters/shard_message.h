@@ -1,5 +1,4 @@
-// What a worker sends to one shard, and what it does with the answer: rows lie in the caller's memory, in order or in
-// places of their own.
+// A worker's request to one shard, and where its answer goes: rows are in the caller's memory, contiguous or scattered.
 #pragma once
 
 #include <cstddef>

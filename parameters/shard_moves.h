@@ -1,5 +1,5 @@
-// The moves of shards between servers, where there is one copy and a server has several: tells this server's loads, on
-// server 0 decides, and says where each shard is to be. One thread.
+// Moves shards between servers, in jobs with one copy of each shard and several shards per server: publishes this
+// server's loads and, on server 0, decides which shard moves where. One thread.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
-// Instance: the process-wide object behind the C interface: holds the Runtime, and the last error of each thread. The
-// others are MPI (ops/mpi/mpi_library.cc), registered update functions (parameters/update_functions.cc), and the server
-// that SIGTERM stops (hvd_ps.cc). Every other object in hvd has an owner.
+// Instance: the process-wide object behind the C interface. Holds the Runtime, and the last error of each thread.
+// docs/threads.md lists the other process-wide objects; everything else has an owner.
 //
 // Functions may be called from any thread. Never destroyed: background threads and late callers may outlive main().
 #pragma once

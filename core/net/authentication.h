@@ -3,7 +3,7 @@
 // Three messages of fixed size: the server's challenge; the client's challenge, its purpose and rank and a keyed hash
 // over both challenges; the server's keyed hash over both. The key itself is never transmitted. The hash covers purpose
 // and rank, so that a proof for one port is invalid at another. After that the connection is not protected: an attacker
-// who can inject into an established TCP connection can disturb the job (docs/errors.md). The hash is libsodium's
+// who can inject into an established TCP connection can disturb the job (docs/security.md). The hash is libsodium's
 // crypto_auth (HMAC-SHA512-256).
 #pragma once
 

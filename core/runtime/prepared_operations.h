@@ -1,5 +1,5 @@
-// Operations that are prepared once and started many times: checked, and their memory found, the first time alone. Any
-// thread.
+// Operations that are prepared once and started many times: the call is checked, and its memory resolved, only once.
+// Any thread.
 #pragma once
 
 #include <memory>

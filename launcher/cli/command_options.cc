@@ -20,8 +20,8 @@ on two hosts; a script as torchrun would start it
 
 Every process finds its place in HVD_RANK, HVD_SIZE, HVD_LOCAL_RANK, HVD_LOCAL_SIZE (and in the HOROVOD_* variables
 of the same names). The first process that fails decides hvdrun's exit code: its own, or 128 + the signal that killed
-it. Python keeps output that goes to a pipe back until about 8 KB have come together; -x PYTHONUNBUFFERED=1 shows each
-line at once. A colon separates programs; each has its own "What to start" options.)";
+it. Python buffers output to a pipe in blocks of about 8 KB; -x PYTHONUNBUFFERED=1 shows each line at once. A colon
+separates programs; each has its own "What to start" options.)";
 
 // A group of options in --help. An option without a group is accepted, but not shown.
 class Group {
@@ -80,7 +80,7 @@ void add_elastic_options(CLI::App& app, CommandLine& line) {
   elastic.value("--host-discovery-script", line.discovery_script, "COMMAND",
                 "Prints the hosts that may be used, as lines HOST:SLOTS; run repeatedly");
   elastic.value("--discovery-interval", "SECONDS", "Seconds between runs of the discovery script. Default: 1");
-  elastic.value("--cluster", "kubernetes", "The hosts are pods, which are watched and asked for");
+  elastic.value("--cluster", "kubernetes", "The hosts are pods: watch them; with --max-np, request more");
   elastic.value("--pod-selector", line.pod_selector, "LABELS",
                 "Which pods: job-name=workers, app=train,tier!=web, ...");
   elastic.value("--preemption-script", line.job.preemption_script, "COMMAND",
@@ -90,7 +90,7 @@ void add_elastic_options(CLI::App& app, CommandLine& line) {
   elastic.value("--spares", "N", "Keep N extra processes ready. Default: 0");
   elastic.value("--elastic-timeout", "SECONDS", "How long to wait for enough ranks. Default: 600");
   elastic.value("--stopped-limit", "SECONDS", "Kill a process that is stopped for longer. Default: 30; 0: never");
-  elastic.value("--resume", "DIRECTORY", "Go on with the newest checkpoint there, and write more (hvd.checkpoint)");
+  elastic.value("--resume", "DIR", "Continue from the newest checkpoint there, and write more (hvd.checkpoint)");
   elastic.value("--reset-limit", "N", "End the job when its ranks have changed more often");
   elastic.value("--cooldown-range", "MIN,MAX",
                 "Seconds without new processes on a host where one failed. Default: 1,300");
@@ -121,7 +121,7 @@ void add_binding_options(CLI::App& app, CommandLine& line) {
                 "Assign ranks round-robin to these; also ppr:N:UNIT and :PE=N. Default: slot");
   binding.value("--rank-by", "slot|node|UNIT", "How ranks are numbered. Default: as they are mapped");
   binding.value("--cpu-set", "LIST", "Use only these CPUs of each host: 0-3,8");
-  binding.flag("--report-bindings", line.job.report_bindings, "Say on which CPUs each rank may run");
+  binding.flag("--report-bindings", line.job.report_bindings, "Print the CPUs on which each rank may run");
   binding.value("--gpus-per-rank", "N|auto", "GPUs visible to each rank, or auto: an even share");
 }
 
@@ -136,15 +136,15 @@ void add_stream_options(CLI::App& app, CommandLine& line) {
   streams.flag("--timestamp-output", line.job.output.timestamp, "Begin every line with the time");
   streams.flag("--merge-stderr-to-stdout", line.job.output.merge_errors,
                "One stream for both, in the order of writing");
-  streams.flag("-v,--verbose", line.job.verbose, "Say what is started, where, and how it ends");
-  streams.flag("-q,--quiet", line.quiet, "Say nothing but errors");
+  streams.flag("-v,--verbose", line.job.verbose, "Print what is started, where, and how it ends");
+  streams.flag("-q,--quiet", line.quiet, "Print errors only");
 }
 
 void add_about_options(CLI::App& app, CommandLine& line) {
   Group about(app, "About hvdrun");
   app.set_help_flag("-h,--help", "Print this text")->group("About hvdrun");
-  about.flag("--check-build", line.check_build, "What is installed, and whether it works: hvd doctor");
-  about.flag("--other-options", "What becomes of other launchers' options, as Markdown");
+  about.flag("--check-build", line.check_build, "Run hvd doctor: what is installed, and whether it works");
+  about.flag("--other-options", "Print how other launchers' options are treated, as Markdown");
   about.value("--completion", "bash|zsh", "Print a script that completes hvdrun's options there");
   about.flag("--version", "Print hvdrun's version");
 }
@@ -183,7 +183,8 @@ void add_options_of_job(CLI::App& app, CommandLine& line) {
   add_start_options(app, line);
   add_binding_options(app, line);
   add_stream_options(app, line);
-  Group(app, "End").value("--grace", "SECONDS", "From the first failure to SIGTERM; SIGKILL 2 s later. Default: 1");
+  Group(app, "How the job ends")
+      .value("--grace", "SECONDS", "Time from the first failure to SIGTERM; SIGKILL 2 s later. Default: 1");
   add_about_options(app, line);
   add_hidden_options(app);
 }

@@ -181,16 +181,17 @@ std::string zsh_script(const std::vector<CompletedOption>& options) {
 constexpr std::string_view kIntroduction = R"(# Options of other launchers
 
 What hvdrun makes of each option of horovodrun (0.28), Open MPI's mpirun (4.1 and 5.0), MPICH's mpiexec (Hydra 4) and
-torchrun (PyTorch 2). Generated from the table in `launcher/cli/other_options.cc`, which the parser itself goes by, with
+torchrun (PyTorch 2). Generated from the table in `launcher/cli/other_options.cc`, which the parser uses, with
 `hvdrun --other-options`.
 
 - *same*: hvdrun has this option. `hvdrun --help` says what it does.
 - *stands for*: hvdrun translates it into the option that follows.
 - *no effect*: accepted; a line on standard error says why nothing changes. `--quiet` leaves that line out.
+- *different*: hvdrun gives this name to another option.
 - *refused*: an error says why, and what to write instead.
 
 Long options may have one dash or two, `_` may stand for `-` within them, and a value may follow in the next argument or
-behind `=`. Under `--mpi` what mpirun or mpiexec knows goes to it as it was typed.
+behind `=`. With `--mpi`, options that mpirun or mpiexec knows are passed to it as typed.
 
 | Option | Of | With hvdrun |
 |---|---|---|

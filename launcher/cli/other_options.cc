@@ -19,14 +19,14 @@ constexpr std::string_view kStoreIsOurs = "ranks find each other through hvdrun"
 constexpr std::string_view kNoRestart = "a job that has failed is not started again";
 constexpr std::string_view kFixedSize = "-np fixes the number of processes; --min-np and --max-np let it change";
 constexpr std::string_view kNoDebugger =
-    "hvdrun starts no debugger; one may be the program: hvdrun -np 2 xterm -e gdb --args ./program";
+    "hvdrun starts no debugger; run one as the program: hvdrun -np 2 xterm -e gdb --args ./program";
 constexpr std::string_view kOwnAgents = "hvdrun starts agents of its own; --verbose says what they do";
 constexpr std::string_view kNoService = "hvdrun keeps no service between jobs";
 constexpr std::string_view kFirstFailureEnds = "use --min-np to continue after a process fails";
-constexpr std::string_view kNoXml = "hvdrun has no output for machines";
+constexpr std::string_view kNoXml = "hvdrun has no machine-readable output";
 constexpr std::string_view kCopiesNothing =
     "hvdrun copies nothing: the program must be on each host, under its own path";
-constexpr std::string_view kFilesOfParameters = "hvdrun reads no files of parameters: say -mca NAME VALUE";
+constexpr std::string_view kFilesOfParameters = "hvdrun reads no parameter files: use -mca NAME VALUE";
 constexpr std::string_view kNoPatterns = "--output-filename DIR writes DIR/rank.N/stdout and stderr";
 constexpr std::string_view kHasWholeEnvironment =
     "ranks have hvdrun's environment: start it as env -i VAR=value hvdrun ...";
@@ -104,8 +104,8 @@ constexpr OtherOption kOptions[] = {
     {"-rmk", kHydra, no_effect, 1, "hvdrun finds the allocation of Slurm, LSF and PBS by itself"},
     {"-hybrid-hosts", kHydra, no_effect, 0, kDefault},
     {"--do-not-resolve", kMpirun4, no_effect, 0, "hvdrun asks for addresses only where it needs them"},
-    {"--use-regexp", kMpirun4, no_effect, 0, "hosts are told to agents in full"},
-    {"--node-rank", kTorchrun, same, 1, "0 of one host; hvdrun is started once for all hosts"},
+    {"--use-regexp", kMpirun4, no_effect, 0, "agents get the full list of hosts"},
+    {"--node-rank", kTorchrun, same, 1, "only 0, for one host; start hvdrun once for all hosts"},
     {"--rdzv-backend --rdzv-endpoint --rdzv-id --rdzv-conf", kTorchrun, no_effect, 1, kStoreIsOurs},
     {"--local-addr", kTorchrun, no_effect, 1, "--network-interface says which networks are used"},
     {"--master-addr", kTorchrun, alias, 1, "--genv=MASTER_ADDR={}"},
@@ -137,7 +137,7 @@ constexpr OtherOption kOptions[] = {
     {"--dvm", kMpirun, refused, 0, kNoService},
     {"--novm", kMpirun4, no_effect, 0, kDefault},
     {"-hnp", kMpirun4, refused, 1, kNoService},
-    {"--disable-cache", kHorovodrun, no_effect, 0, "nothing is checked before the start that could be remembered"},
+    {"--disable-cache", kHorovodrun, no_effect, 0, "hvdrun has no start-up checks to cache"},
     {"--start-method", kTorchrun, no_effect, 1, "ranks are programs, started by hvdrun"},
     {"--monitor-interval", kTorchrun, no_effect, 1, "hvdrun is told when a process ends"},
 
@@ -161,10 +161,10 @@ constexpr OtherOption kOptions[] = {
     {"-rankmap", kHydra, refused, 1, "ranks are placed with -H, --map-by and --bind-to"},
     {"--cartofile -cf", kMpirun4, no_effect, 1, "hvdrun reads the CPU topology from the kernel"},
     {"-topolib", kHydra, no_effect, 1, "hvdrun reads the CPU topology from the kernel"},
-    {"-membind", kHydra, refused, 1, "memory is where it is first written; numactl may be the program"},
+    {"-membind", kHydra, refused, 1, "Linux allocates memory where it is first touched; run the program under numactl"},
     {"--numa-binding", kTorchrun, refused, 1, "--bind-to numa"},
     {"-gpus-per-proc -g", kHydra, alias, 1, "--gpus-per-rank={}"},
-    {"-gpu-subdevs-per-proc", kHydra, refused, 1, "hvdrun knows of whole GPUs only: --gpus-per-rank N"},
+    {"-gpu-subdevs-per-proc", kHydra, refused, 1, "hvdrun assigns whole GPUs only: --gpus-per-rank N"},
     {"--virtual-local-rank", kTorchrun, refused, 0,
      "--gpus-per-rank 1 lets each rank see its own GPU alone, as device 0"},
     {"--thread-affinity", kHorovodrun, no_effect, 1, "hvd's threads stay with their rank: --bind-to core"},
@@ -174,7 +174,7 @@ constexpr OtherOption kOptions[] = {
     {"--display-allocation --display-devel-map --display-devel-allocation", kMpirun, alias, 0, "--display-map"},
     {"--display-diffable-map", kMpirun4, alias, 0, "--display-map"},
     {"--display-topo", kMpirun, alias, 0, "--display-map --report-bindings"},
-    {"--display", kMpirun5, same, 1, "map, allocation and bind; what is for developers is the same"},
+    {"--display", kMpirun5, same, 1, "map, allocation and bind; the variants for developers print the same"},
     {"--runtime-options", kMpirun5, refused, 1, "its words are options here: --dry-run, --timeout SECONDS, ..."},
     {"--do-not-launch", kMpirun, alias, 0, "--dry-run"},
     {"--show-progress", kMpirun, alias, 0, "--verbose"},
@@ -202,12 +202,12 @@ constexpr OtherOption kOptions[] = {
     {"--xml", kMpirun, refused, 0, kNoXml},
     {"-xml-file", kMpirun4, refused, 1, kNoXml},
     {"--parsable --parseable", kMpirun5, refused, 0, kNoXml},
-    {"--xterm", kMpirun, refused, 1, "xterm may be the program: hvdrun -np 2 xterm -hold -e ./program"},
+    {"--xterm", kMpirun, refused, 1, "run xterm as the program: hvdrun -np 2 xterm -hold -e ./program"},
     {"--verbose", kHorovodrun | kMpirun | kHydra, same, 0, ""},
     {"-v", kMpirun | kHydra, same, 0, ""},
     {"-v", kHorovodrun, different, 0, "it is --verbose here; --version is the same"},
     {"-q --quiet", kMpirun4, same, 0, ""},
-    {"--no-aggregate-help", kMpirun5, no_effect, 0, "hvdrun's messages come once"},
+    {"--no-aggregate-help", kMpirun5, no_effect, 0, "hvdrun prints each message once"},
 
     // --- How a job ends ---
     {"--timeout", kMpirun, same, 1, ""},
@@ -257,10 +257,10 @@ constexpr OtherOption kOptions[] = {
     {"--stall-check-warning-time-seconds", kHorovodrun, alias, 1, "--genv=HVD_STALL_CHECK_TIME_SECONDS={}"},
     {"--stall-check-shutdown-time-seconds", kHorovodrun, alias, 1, "--genv=HVD_STALL_SHUTDOWN_TIME_SECONDS={}"},
     {"--mpi-threads-disable --no-mpi-threads-disable", kHorovodrun, no_effect, 0,
-     "hvd uses MPI with the threads that it offers"},
+     "hvd uses the thread level that MPI provides"},
     {"--mpi-args --binding-args", kHorovodrun, refused, 1, "give mpirun's options to hvdrun directly"},
     {"--tcp", kHorovodrun, alias, 0, "--genv=NCCL_IB_DISABLE=1"},
-    {"--num-nccl-streams", kHorovodrun, no_effect, 1, "hvd has its own arrangement of streams"},
+    {"--num-nccl-streams", kHorovodrun, no_effect, 1, "hvd manages its CUDA streams itself"},
     {"--gloo-timeout-seconds", kHorovodrun, alias, 1, "--genv=HVD_COLLECTIVE_TIMEOUT_SECONDS={}"},
     {"--log-level", kHorovodrun, alias, 1, "--genv=HVD_LOG_LEVEL={}"},
     {"--log-with-timestamp --log-without-timestamp --log-hide-timestamp --no-log-hide-timestamp", kHorovodrun,

@@ -1,5 +1,5 @@
-// When the allocation ends that hvdrun runs in. Slurm sets a variable to the end as of the allocation's start (since
-// 23.02), and squeue tells the present end.
+// Determines when hvdrun's Slurm allocation ends: from SLURM_JOB_END_TIME (since Slurm 23.02), which has the end as of
+// the start of the job, and from squeue, which reports the current one.
 #pragma once
 
 #include <sys/types.h>

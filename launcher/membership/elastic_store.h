@@ -1,5 +1,5 @@
-// The store of an elastic job: what its processes tell the launcher there (core/bootstrap/elastic.h) reaches a
-// listener. Main thread only.
+// The store of an elastic job: passes what processes write for the launcher (core/bootstrap/elastic.h) to a listener.
+// Main thread only.
 #pragma once
 
 #include <cstdint>

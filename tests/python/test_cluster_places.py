@@ -52,7 +52,8 @@ def place_of_rank():
     hvd.init()
     total = hvd.allreduce(np.array([float(hvd.rank())]), op=hvd.Sum, name="sum")
     print(f"rank {hvd.rank()} speaks")
-    return hvd.rank(), hvd.size(), hvd.local_size(), float(total[0]), os.environ.get("OF_THE_PLACE"), os.getcwd()
+    variables = [os.environ.get(name) for name in ("OF_THE_PLACE", "HOME", "LANG")]
+    return hvd.rank(), hvd.size(), hvd.local_size(), float(total[0]), variables, os.getcwd()
 
 
 def fail_on_first():
@@ -65,12 +66,16 @@ def fail_on_first():
 def test_ranks_at_places(monkeypatch, capfd, tmp_path):
     job = PlacesJob(place_of_rank)
     monkeypatch.setenv("OF_THE_PLACE", "yes")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("LANG", "C.UTF-8")
     monkeypatch.chdir(tmp_path)
     with engine_of(job, "task-0", "task-1") as engine:
         monkeypatch.delenv("OF_THE_PLACE")
+        monkeypatch.setenv("HOME", "/")
         monkeypatch.chdir("/")
-        found = job.run(2, engine, start_timeout=TIME_LIMIT_S)
-    assert found == [(rank, 2, 2, 1.0, "yes", str(tmp_path)) for rank in range(2)]
+        found = job.run(2, engine, start_timeout=TIME_LIMIT_S, env={"LANG": "C"})
+    variables = ["yes", str(tmp_path), "C"]  # the place's, the place's and not the driver's, and the caller's
+    assert found == [(rank, 2, 2, 1.0, variables, str(tmp_path)) for rank in range(2)]
     output = capfd.readouterr().out
     assert "rank 0 speaks" in output and "rank 1 speaks" in output
 

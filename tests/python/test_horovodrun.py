@@ -395,7 +395,7 @@ def test_a_job():
     assert sorted(done.stdout.splitlines()) == ["0 1048576", "1 1048576"]
     assert (
         done.stderr
-        == "horovodrun: --disable-cache has no effect: nothing is checked before the start that could be remembered\n"
+        == "horovodrun: --disable-cache has no effect: hvdrun has no start-up checks to cache\n"
     )
 
 

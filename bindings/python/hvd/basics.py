@@ -48,8 +48,8 @@ __all__ = [
 
 
 def init(comm: Any = None, process_sets: Iterable[ProcessSet] | str | None = None) -> None:
-    """Joins the job in which hvdrun, mpirun, mpiexec, srun or torchrun has started this process, or that TF_CONFIG
-    describes; a job of one if there is none.
+    """Joins the job in which hvdrun, mpirun, mpiexec, srun or torchrun has started this process, or that TF_CONFIG or
+    HVD_RENDEZVOUS describes; without any of them the process is rank 0 of 1.
 
     Every process of the job must call it; it returns when all have. Does nothing if initialised already. After
     `shutdown()` it may be called again.

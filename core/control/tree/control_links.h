@@ -1,5 +1,5 @@
 // The TCP connections between neighbours in the control tree. They carry messages between hosts, and detect failures on
-// all edges. Only a subset inside one host has none. A connection that closes without a goodbye is a lost rank.
+// all edges. Only a process set inside one host has none. A connection that closes without a goodbye is a lost rank.
 //
 // One thread ("hvd-links") sleeps in epoll and reads; senders write directly and leave the rest to it. When a rank is
 // lost, its neighbours notify theirs, and so on, at once and from this thread, because the engine may be in the middle

@@ -321,7 +321,7 @@ TEST_CASE("a wrong command line is an error that names what is wrong") {
       {{"-hosfile", "f", "ls"}, "unknown option -hosfile; did you mean --hostfile?"},
       {{"-cpu-set", "3-1", "ls"}, "--cpu-set 3-1: numbers and ranges of CPUs"},
       {{"-cpu-set", "0,,1", "ls"}, "--cpu-set 0,,1"},
-      {{"-xterm", "0", "ls"}, "-xterm: xterm may be the program"},
+      {{"-xterm", "0", "ls"}, "-xterm: run xterm as the program"},
       {{"-verbos", "ls"}, "unknown option -verbos; did you mean --verbose?"},
       {{"-np", "0x4", "ls"}, "-np 0x4: a number of processes"},
       {{"-timeout", "1e10", "ls"}, "from 0 to 1000000000"},

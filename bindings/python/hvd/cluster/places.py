@@ -27,8 +27,10 @@ from hvd.private_folder import PrivateFolder
 
 # The folder of a place, which its agent tells the ranks.
 _FOLDER = "HVD_PLACE"
-# Of the environment that hvdrun gives to ranks, what is the driver's and says nothing about the place.
+# What hvdrun hands on to ranks of its own environment, which is the driver's: the place has its own. Values that the
+# caller has set for the ranks travel under other names, "HVD_PLACE_PATH" for instance.
 _DRIVERS = ("PATH", "HOME", "LANG")
+_SET_BY_CALLER = f"{_FOLDER}_"
 _LISTENS = "hvdrun agent: listening on "
 _LOOK_S = 0.5  # from one look at the engine's places to the next
 _LONGEST_END_S = 10
@@ -148,7 +150,8 @@ import os, pickle, sys
 folder = os.environ.pop({_FOLDER!r})
 with open(folder + "/environment", "rb") as file:
     environment, path, cwd = pickle.load(file)
-environment.update((name, value) for name, value in os.environ.items() if name not in {_DRIVERS!r})
+given = [(name, value) for name, value in os.environ.items() if name not in {_DRIVERS!r}]
+environment.update((name.removeprefix({_SET_BY_CALLER!r}), value) for name, value in given)
 os.chdir(cwd)
 program = [sys.executable, "-c", {run_function.START!r}, folder, *(entry for entry in path if isinstance(entry, str))]
 os.execve(sys.executable, program, environment)
@@ -208,7 +211,8 @@ class PlacesJob:
         """hvdrun hands its own on to the ranks: what is about hvd, and what belongs to every process."""
         own = {name: value for name, value in os.environ.items() if name.startswith(("HVD_", "HOROVOD_"))}
         own |= {name: os.environ[name] for name in _DRIVERS if name in os.environ}
-        return run_function.environment({**own, **(env or {}), "HVD_JOB_KEY": self.ticket.key}, start_timeout)
+        given = {(_SET_BY_CALLER + name if name in _DRIVERS else name): value for name, value in (env or {}).items()}
+        return run_function.environment({**own, **given, "HVD_JOB_KEY": self.ticket.key}, start_timeout)
 
 
 def _hosts_options(folder: Path, is_elastic: bool) -> list[str]:

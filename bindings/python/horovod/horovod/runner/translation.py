@@ -18,13 +18,13 @@ _CHOSEN = "hvd chooses its algorithms itself (HVD_ALGORITHM overrides it)"
 
 # By argument: how it is typed, and why it changes nothing.
 NO_EFFECT = {
-    "disable_cache": ("--disable-cache", "nothing is checked before the start that could be remembered"),
+    "disable_cache": ("--disable-cache", "hvdrun has no start-up checks to cache"),
     "hierarchical_allreduce": ("--hierarchical-allreduce", _CHOSEN),
     "hierarchical_allgather": ("--hierarchical-allgather", _CHOSEN),
     "torus_allreduce": ("--torus-allreduce", _CHOSEN),
     "autotune_gaussian_process_noise": ("--autotune-gaussian-process-noise", "hvd's tuner has no such model"),
-    "mpi_threads_disable": ("--mpi-threads-disable", "hvd uses MPI with the threads that it offers"),
-    "num_nccl_streams": ("--num-nccl-streams", "hvd has its own arrangement of streams"),
+    "mpi_threads_disable": ("--mpi-threads-disable", "hvd uses the thread level that MPI provides"),
+    "num_nccl_streams": ("--num-nccl-streams", "hvd manages its CUDA streams itself"),
     "thread_affinity": ("--thread-affinity", 'hvd\'s threads stay with their rank: --binding-args="--bind-to core"'),
     "log_with_timestamp": ("--log-with-timestamp, --log-without-timestamp", "hvd's lines always have the time"),
     "slots": (
