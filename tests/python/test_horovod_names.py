@@ -77,7 +77,7 @@ NAMES = {
     " Compression HorovodInternalError elastic",
     "horovod.torch.mpi_ops": "allreduce_async_ synchronize poll rank size is_homogeneous Average",
     "horovod.torch.functions": "broadcast_parameters broadcast_optimizer_state broadcast_object allgather_object",
-    "horovod.torch.optimizer": "DistributedOptimizer",
+    "horovod.torch.optimizer": "DistributedOptimizer _DistributedOptimizer",
     "horovod.torch.compression": "Compression",
     "horovod.torch.sync_batch_norm": "SyncBatchNorm",
     "horovod.torch.elastic": "run TorchState ElasticSampler",
@@ -298,3 +298,29 @@ def test_import_is_cheap():
     code = "import sys, horovod; assert not {'torch', 'yaml', 'argparse', 'subprocess'} & sys.modules.keys()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+def test_submodules_are_attributes(monkeypatch):
+    """Scripts use them after `import horovod.torch as hvd` alone."""
+    for name in ("compression", "functions", "mpi_ops", "optimizer", "sync_batch_norm"):
+        monkeypatch.delattr(hvd, name, raising=False)  # as long as nobody else has imported it
+        assert getattr(hvd, name) is importlib.import_module(f"horovod.torch.{name}")
+    assert hvd.elastic is importlib.import_module("horovod.torch.elastic")
+    assert hvd.elastic.state.TorchState is hvd.elastic.TorchState
+    assert hvd.elastic.sampler.ElasticSampler is hvd.elastic.ElasticSampler
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("op", [hvd.Average, hvd.Adasum])
+def test_what_scripts_ask_an_optimizer(op):
+    """Whether it is Horovod's, by its class's name, and how many backward passes make a step."""
+    layer = torch.nn.Linear(2, 1)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.Adam(layer.parameters()), layer.named_parameters(), backward_passes_per_step=2, op=op
+    )
+    assert "horovod" in str(type(optimizer)) and optimizer.__module__ == "horovod.torch.optimizer"
+    assert optimizer.backward_passes_per_step == 2
+    optimizer.set_backward_passes_per_step(3)
+    assert optimizer.backward_passes_per_step == 3
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)  # makes the state in a twin of the optimizer within
+    assert len(optimizer.state) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -221,3 +222,87 @@ def test_check_build_finds_tensorflow():
     from horovod.runner.launch import build_report
 
     assert "[X] TensorFlow" in build_report()
+
+
+def test_submodules_are_attributes(monkeypatch):
+    """Scripts use them after `import horovod.tensorflow as hvd` alone."""
+    for name in ("compression", "functions", "gradient_aggregation", "mpi_ops", "sync_batch_norm", "util"):
+        monkeypatch.delattr(hvd, name, raising=False)  # as long as nobody else has imported it
+        assert getattr(hvd, name) is importlib.import_module(f"horovod.tensorflow.{name}")
+
+
+@pytest.mark.parametrize("package", [horovod.tensorflow.keras, horovod.keras])
+def test_collectives_of_keras_give_tensors(package):
+    package.init()
+    values = np.arange(4.0)
+    for result in (
+        package.allreduce(values),
+        package.allgather(values),
+        package.broadcast(values, root_rank=0),
+        package.reducescatter(values),
+    ):
+        assert result.numpy().tolist() == [0, 1, 2, 3]
+    assert package.allreduce([1.5, 2.5])[1].numpy() == 2.5
+    assert int(package.broadcast(3, 0, name="epoch")) == 3
+    package.shutdown()
+
+
+@pytest.mark.parametrize("package", [horovod.tensorflow.keras, horovod.keras])
+def test_a_broadcast_leaves_local_variables_out(package):
+    package.init()
+    alone, further = tf.Variable([1.0, 2.0]), tf.Variable(1.0)
+    callback = package.callbacks.BroadcastGlobalVariablesCallback(0, "", alone)
+    callback.register_local_var(further)
+    assert [id(each) for each in callback._local] == [id(alone), id(further)]
+    package.shutdown()
+
+
+def test_passes_are_counted_in_sessions():
+    """In `global_step`; and what adds gradients up is no part of a checkpoint."""
+    v1 = tf.compat.v1
+    hvd.init()
+    with tf.Graph().as_default(), v1.Session() as session:
+        variable, step = v1.get_variable("v", initializer=tf.zeros([2])), v1.train.create_global_step()
+        optimizer = hvd.DistributedOptimizer(v1.train.GradientDescentOptimizer(1.0), backward_passes_per_step=3)
+        assert isinstance(optimizer, hvd._DistributedOptimizer) and isinstance(optimizer, hvd._LegacyOptimizer)
+        train = optimizer.minimize(tf.reduce_sum(variable), global_step=step)
+        assert {each.op.name for each in v1.global_variables()} == {"v", "global_step"}
+        session.run([v1.global_variables_initializer(), v1.local_variables_initializer()])
+        counts = []
+        for _ in range(6):
+            session.run(train)
+            counts.append((int(session.run(step)), session.run(variable).tolist()))
+    assert [count for count, _ in counts] == [1, 2, 3, 4, 5, 6]
+    assert [value[0] for _, value in counts] == [0, 0, -3, -3, -3, -6]
+    hvd.shutdown()
+
+
+def test_passes_are_counted_for_optimizers_of_keras():
+    hvd.init()
+    optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.SGD(1.0), backward_passes_per_step=3)
+    variable = tf.Variable([0.0])
+    for _ in range(6):
+        optimizer.apply_gradients([(tf.constant([1.0]), variable)])
+    assert int(optimizer.iterations) == 6 and variable.numpy().tolist() == [-6]
+    hvd.shutdown()
+
+
+def test_variables_of_an_optimizer_as_a_method():
+    hvd.init()
+    optimizer = hvd.DistributedOptimizer(tf.keras.optimizers.Adam())
+    optimizer.build([tf.Variable([1.0])])
+    assert len(optimizer.variables()) == len(optimizer.variables) > 2
+    hvd.broadcast_variables(optimizer.variables(), root_rank=0)
+    hvd.shutdown()
+
+
+@pytest.mark.parametrize("package", [horovod.tensorflow.keras, horovod.keras])
+def test_a_number_as_the_multiplier(package):
+    schedule = package.callbacks.LearningRateScheduleCallback
+    callback = schedule(1.0, 0.5, start_epoch=2, staircase=False, steps_per_epoch=4)
+    assert [callback.multiplier(epoch) for epoch in (2, 3, 4.5)] == [1, 0.5, 0.5**2.5] and not callback.staircase
+
+    def doubled(epoch):
+        return 2 * epoch
+
+    assert schedule(1.0, doubled).multiplier is doubled

@@ -393,10 +393,7 @@ def test_a_job():
     )
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["0 1048576", "1 1048576"]
-    assert (
-        done.stderr
-        == "horovodrun: --disable-cache has no effect: hvdrun has no start-up checks to cache\n"
-    )
+    assert done.stderr == "horovodrun: --disable-cache has no effect: hvdrun has no start-up checks to cache\n"
 
 
 def test_an_elastic_job():

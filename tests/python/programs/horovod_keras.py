@@ -43,5 +43,5 @@ with tempfile.TemporaryDirectory() as directory:
 assert history["accuracy"][-1] > 0.9, history
 assert hvd.broadcast_object(history, root_rank=0) == history, "metrics are not averages"
 for weights in model.get_weights():
-    assert (hvd.broadcast(weights, root_rank=0) == weights).all(), "ranks disagree"
+    assert (hvd.broadcast(weights, root_rank=0).numpy() == weights).all(), "ranks disagree"
 print(f"rank {hvd.rank()} of {hvd.size()} is fine", flush=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from numbers import Number
 from typing import Any, Callable
 
@@ -39,15 +38,20 @@ class BroadcastGlobalVariablesCallback(ForEitherKeras, keras.callbacks.Callback)
     Args:
         root_rank: the rank whose values everybody gets.
         device: not needed; for scripts that give it.
-        local_variables: those that stay each rank's own, of which ranks may have any; the optimizer's slots for them do
-            so, too.
+        local_variables: a variable, or several, that stay each rank's own, of which ranks may have any; the optimizer's
+            slots for them do so, too.
     """
 
-    def __init__(self, root_rank: int, device: str = "", local_variables: Iterable[Any] | None = None) -> None:
+    def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
         super().__init__()
         self.root_rank = root_rank
         self.broadcast_done = False
-        self._local = list(local_variables or ())
+        alone = hasattr(local_variables, "assign")  # a variable, and no iterable of them
+        self._local: list[Any] = [local_variables] if alone else list(local_variables or ())
+
+    def register_local_var(self, var: Any) -> None:
+        """Adds a variable to those that stay each rank's own."""
+        self._local.append(var)
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         if not self.broadcast_done and all(allgather_object(are_built(self.model))):

@@ -38,7 +38,18 @@ class Distributed(Behaviour):
         return list(zip(self._reduction.take([gradient for gradient, _ in pairs], variables), variables))
 
 
+class _CallableList(list[Any]):
+    """Keras 2 and Horovod have it as a property, and as a method."""
+
+    def __call__(self) -> _CallableList:
+        return self
+
+
 class _OfKeras3(Distributed):
+    @property
+    def variables(self) -> _CallableList:
+        return _CallableList(super().variables)
+
     def _compute_gradients(
         self, loss: Any, var_list: Sequence[Any], grad_loss: Any = None, tape: Any = None
     ) -> list[tuple[Any, Any]]:

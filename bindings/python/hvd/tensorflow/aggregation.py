@@ -20,7 +20,8 @@ class LocalGradientAggregationHelper:
         sparse_as_dense: makes IndexedSlices dense, as sums always are.
         average_aggregated_gradients: the sums are divided by the number of calls.
         rank, optimizer_type, process_set, scale_local_gradients: change nothing; for scripts that give them.
-        counts_passes: whether the optimizer's `iterations` counts calls, not steps.
+        counts_passes: whether the optimizer's `iterations`, or the global_step that apply_gradients() is given, counts
+            calls, not steps.
     """
 
     def __init__(
@@ -86,11 +87,11 @@ class LocalGradientAggregationHelper:
         if self._sums is not None:
             return
         with tf.init_scope():
-            self._passes = tf.Variable(0, dtype=tf.int64, trainable=False, name="hvd_backward_passes")
+            self._passes = _local_variable(tf.constant(0, tf.int64), "hvd_backward_passes")
             self._sums = [
                 None
                 if gradient is None
-                else tf.Variable(tf.zeros(gradient.shape, gradient.dtype), trainable=False, name="hvd_gradient_sum")
+                else _local_variable(tf.zeros(gradient.shape, gradient.dtype), "hvd_gradient_sum")
                 for gradient in gradients
             ]
 
@@ -110,12 +111,20 @@ class LocalGradientAggregationHelper:
         with tf.control_dependencies([each for each in cleared if each is not None and not tf.executing_eagerly()]):
             return [tf.identity(each) for each in reduced if each is not None]
 
-    def apply_gradients(self, apply_grads_closure: Callable[[], Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply_gradients(
+        self,
+        apply_grads_closure: Callable[[], Any],
+        optimizer: Any,
+        *args: Any,
+        global_step: Any = None,
+        **kwargs: Any,
+    ) -> Any:
         """Calls the closure in the last pass of a step, and counts the pass.
 
         Args:
             apply_grads_closure: lets the optimizer act on what `compute_gradients` returned.
             optimizer: whose `iterations` are counted on in the other passes, with `counts_passes`.
+            global_step: what is counted on instead, as tf.compat.v1's optimizers have it.
             args, kwargs: change nothing; for scripts that give them.
         """
         if self.backward_passes_per_step == 1:
@@ -127,8 +136,10 @@ class LocalGradientAggregationHelper:
             with tf.control_dependencies([] if tf.executing_eagerly() else dependencies):
                 return tf.constant(True)
 
+        counter = global_step if global_step is not None else getattr(optimizer, "iterations", None)
+
         def count() -> tf.Tensor:
-            counted = optimizer.iterations.assign_add(1) if self.counts_passes else tf.constant(0)
+            counted = tf.constant(0) if counter is None or not self.counts_passes else counter.assign_add(1)
             with tf.control_dependencies([] if tf.executing_eagerly() else [counted]):
                 return tf.constant(False)
 
@@ -141,6 +152,14 @@ class LocalGradientAggregationHelper:
         """In sessions nothing else says that a pass is counted after compute_gradients() has looked at the count."""
         graph = tf.compat.v1.get_default_graph()
         return [each for each in self._returned if each.graph is graph]
+
+
+def _local_variable(value: tf.Tensor, name: str) -> Any:
+    """In graphs of tf.compat.v1 one that savers and broadcasts leave out."""
+    if tf.executing_eagerly():
+        return tf.Variable(value, trainable=False, name=name)
+    collections = [tf.compat.v1.GraphKeys.LOCAL_VARIABLES]
+    return tf.compat.v1.Variable(value, trainable=False, collections=collections, name=name, use_resource=True)
 
 
 def _zeros(tensors: Sequence[Any]) -> list[Any]:

@@ -39,10 +39,11 @@ class _DistributedOptimizer(tf.compat.v1.train.Optimizer):
         reduced = self._aggregation.compute_gradients([gradient for gradient, _ in pairs], variables)
         return list(zip(reduced, variables))
 
-    def apply_gradients(self, *args: Any, **kwargs: Any) -> Any:
+    def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
         """As the optimizer's; in the last backward pass of a step."""
+        pairs = list(grads_and_vars)
         return self._aggregation.apply_gradients(
-            lambda: self._optimizer.apply_gradients(*args, **kwargs), self._optimizer
+            lambda: self._optimizer.apply_gradients(pairs, global_step, name), self._optimizer, global_step=global_step
         )
 
     def get_slot(self, *args: Any, **kwargs: Any) -> Any:

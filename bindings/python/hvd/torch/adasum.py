@@ -24,6 +24,7 @@ class AdasumOptimizer(Behaviour):
     Gradients stay local, so that any number of backward passes may come before a step, and clipping is each rank's own.
     """
 
+    backward_passes_per_step: int
     _parameter_names: dict[torch.nn.Parameter, str]
     _prefix: str
     _compression: type[Compressor]
@@ -37,14 +38,17 @@ class AdasumOptimizer(Behaviour):
         prefix: str,
         compression: type[Compressor],
         process_set: ProcessSet,
+        passes: int,
     ) -> torch.optim.Optimizer:
         wrapped = subclassed(optimizer, AdasumOptimizer)
         wrapped._parameter_names, wrapped._prefix = names, prefix
         wrapped._compression, wrapped._process_set = compression, process_set
+        wrapped.backward_passes_per_step = passes
         return wrapped
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Not needed: gradients are not reduced. For scripts that call it."""
+        self.backward_passes_per_step = passes
 
     def synchronize(self) -> None:
         """Not needed: gradients are not reduced. For scripts that call it."""

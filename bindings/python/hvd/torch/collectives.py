@@ -411,7 +411,7 @@ def alltoall_async(
     name = wire_name("alltoall", name)
     spec = make_spec(_native.ALLTOALL, name, set_id(process_set), [description], splits=rows, device=device)
     work = _native.submit(spec, [address], None, sent, stream)
-    return register(work, wait_for, lambda work: taken_output_and_splits(work, tensor))
+    return register(work, wait_for, lambda work: taken_output_and_splits(work, tensor, splits))
 
 
 def _listed_splits(splits: torch.Tensor | Sequence[int]) -> list[int]:

@@ -418,7 +418,7 @@ def alltoall(
 
     Returns:
         A new tensor of shape [rows received, ...]; if splits are given, also the number of rows received from each rank
-        (int32, of shape [ranks of the set], on the CPU). The first is differentiable.
+        (int32, of shape [ranks of the set], on the device of splits). The first is differentiable.
 
     Raises:
         ValueError, TypeError: this rank's call is wrong, the tensor is a scalar, or the splits do not fit its rows; see

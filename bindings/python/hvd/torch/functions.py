@@ -188,7 +188,7 @@ def _states_after_step(
     ]
     for group in groups:
         group.update({"weight_decay": 0.0} if "weight_decay" in group else {})
-    cls: Any = next(cls for cls in type(optimizer).__mro__ if not cls.__module__.startswith("hvd."))
+    cls: Any = next(cls for cls in type(optimizer).__mro__ if not cls.__module__.startswith(("hvd.", "horovod.")))
     twin = cls.__new__(cls)
     twin.__dict__.update((key, value) for key, value in optimizer.__dict__.items() if key != "step")
     twin.__dict__.update(state=defaultdict(dict), param_groups=groups)

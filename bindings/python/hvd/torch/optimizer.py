@@ -23,6 +23,7 @@ from hvd.torch.subclassed import Behaviour, subclassed
 class _Distributed(Behaviour):
     """What DistributedOptimizer adds to the class of the optimizer it is given; stands before it in the bases."""
 
+    backward_passes_per_step: int
     _gradients: GradientReducer | None  # None: this rank is alone, and nothing is reduced
     _parameter_names: dict[torch.nn.Parameter, str]
     _opt_called: bool
@@ -32,8 +33,9 @@ class _Distributed(Behaviour):
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Gradients of that many backward passes are added up locally before they are reduced. Call between steps."""
+        self.backward_passes_per_step = arguments.positive(passes, "backward_passes_per_step")
         if self._gradients is not None:
-            self._gradients.set_passes(arguments.positive(passes, "backward_passes_per_step"))
+            self._gradients.set_passes(self.backward_passes_per_step)
 
     # torch.compile does not look into what moves gradients, since it would find nothing there that it can compile. The
     # step of the optimizer's own class is compiled as without hvd. torch.compiler.disable would import the compiler
@@ -269,9 +271,9 @@ def DistributedOptimizer(
     takes_part = (basics.size() > 1 or elastic.may_grow()) and bool(process_set.included())
     prefix = numbered_name(process_set, "optimizer")
     if op == Adasum and takes_part:
-        return AdasumOptimizer.around(optimizer, names, prefix, compression, process_set)
+        return AdasumOptimizer.around(optimizer, names, prefix, compression, process_set, passes)
     wrapped = subclassed(optimizer, _Distributed)
-    wrapped._parameter_names = names
+    wrapped._parameter_names, wrapped.backward_passes_per_step = names, passes
     wrapped._should_synchronize, wrapped._synchronized, wrapped._gradients = True, False, None
     wrapped._overlaps_step = overlap_step and not elastic.may_grow()
     if takes_part:

@@ -183,6 +183,10 @@ def taken_outputs(work: _native.Work, given: Sequence[torch.Tensor]) -> list[tor
     return [taken_output(work, tensor, index) for index, tensor in enumerate(given)]
 
 
-def taken_output_and_splits(work: _native.Work, given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The result of a finished alltoall, and the number of rows received from each rank (int32)."""
-    return taken_output(work, given), torch.tensor(work.received_splits(), dtype=torch.int32)
+def taken_output_and_splits(
+    work: _native.Work, given: torch.Tensor, splits: object
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The result of a finished alltoall, and the number of rows received from each rank (int32), on the device of the
+    splits that were given."""
+    device = splits.device if isinstance(splits, torch.Tensor) else None
+    return taken_output(work, given), torch.tensor(work.received_splits(), dtype=torch.int32, device=device)

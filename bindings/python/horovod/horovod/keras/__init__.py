@@ -11,6 +11,7 @@ from typing import Any
 import hvd.keras as _hvd
 from horovod.common import basics as _basics
 from horovod.keras import callbacks as _callbacks
+from horovod.keras import functions as _functions
 from hvd.keras import *  # noqa: F403
 from hvd.keras.optimizer import counting_passes as _counting_passes
 
@@ -18,6 +19,10 @@ __all__ = list(_hvd.__all__)
 
 callbacks = _callbacks  # type: ignore[misc]
 init = _basics.init
+allgather = _functions.allgather
+allreduce = _functions.allreduce
+broadcast = _functions.broadcast
+reducescatter = _functions.reducescatter
 
 
 def DistributedOptimizer(  # type: ignore[no-redef]

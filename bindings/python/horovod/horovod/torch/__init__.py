@@ -10,9 +10,13 @@ from types import ModuleType
 from horovod.torch.mpi_ops import *  # noqa: F403
 from horovod.torch.optimizer import DistributedOptimizer as DistributedOptimizer
 
+_SUBMODULES = ("compression", "functions", "mpi_ops", "optimizer", "sync_batch_norm")
+
+elastic = importlib.import_module("horovod.torch.elastic")  # not hvd.torch's, which the first import above has brought
+
 
 def __getattr__(name: str) -> ModuleType:
-    """`hvd.elastic` is there without an import of its own."""
-    if name != "elastic":
+    """Its modules are there without an import of their own."""
+    if name not in _SUBMODULES:
         raise AttributeError(f"module 'horovod.torch' has no attribute {name!r}")
-    return importlib.import_module("horovod.torch.elastic")
+    return importlib.import_module(f"horovod.torch.{name}")

@@ -8,11 +8,18 @@ from typing import Any
 
 import hvd.keras as _hvd
 from horovod.common import basics as _basics
+from horovod.keras import functions as _functions
+from horovod.tensorflow.keras import callbacks as _callbacks
 from hvd.keras import *  # noqa: F403
 from hvd.keras import __all__ as __all__
 from hvd.keras.optimizer import counting_passes as _counting_passes
 
+callbacks = _callbacks  # type: ignore[misc]
 init = _basics.init
+allgather = _functions.allgather
+allreduce = _functions.allreduce
+broadcast = _functions.broadcast
+reducescatter = _functions.reducescatter
 
 
 @functools.wraps(_hvd.DistributedOptimizer)  # type: ignore[no-redef]
