@@ -136,15 +136,17 @@ def test_two_hosts_that_are_needed_and_cannot_reach_each_other(hosts):
 
 @pytest.mark.parametrize("notice", ["SIGTERM to the agent", "script"])
 def test_a_host_that_is_preempted_leaves_without_an_error(hosts, tmp_path, notice):
-    options = ("-np", 6, "--min-np", 2, "--cooldown-range", "0,0")
+    enough = tmp_path / "enough"
+    options = ("-np", 6, "--min-np", 2, "--cooldown-range", "0,0", "-x", f"ENOUGH={enough}")
     script = f"test -e {tmp_path}/$(hostname)"
-    job = Job(hosts, "-H", "h1:2,h2:2,h3:2", *options, "--preemption-script", script, steps=200)
+    job = Job(hosts, "-H", "h1:2,h2:2,h3:2", *options, "--preemption-script", script, steps=10_000)
     job.await_step_of(6)
     if notice == "script":
         (tmp_path / "h2").touch()
     else:
         os.kill(min(agents_on(hosts, "h2")), signal.SIGTERM)
     job.await_text(r"epoch 2 with 4 ranks, .*; left: processes \d, \d; host h2 is preempted\n")
+    enough.touch()
     job.finish()
     assert "failed" not in job.text and len(done(job.text)) == 4, job.text
     check_no_step_is_lost(job.text)

@@ -3,13 +3,16 @@
     elastic_job.py STEPS [PROCESS@STEP=WHAT ...]
 
 Each process prints a line per finished step. WHAT: kill, exit, raise, raise_slowly (its end takes 4 s), exit_0, stop,
-kill_parent (it leaves a child), preempt (somebody else sends it SIGTERM); or at step 0, before init: never, late; and
-after it: prepare, for 2 s. A process does it at the first such step that it finishes, which is a later one if it has
-taken the state of another.
+kill_parent (it leaves a child), preempt (somebody else sends it SIGTERM), enough; or at step 0, before init: never,
+late; and after it: prepare, for 2 s. A process does it at the first such step that it finishes, which is a later one if
+it has taken the state of another.
+
+The job also ends before its last step once the file is there that the variable ENOUGH names; `enough` makes it.
 """
 
 import atexit
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -18,6 +21,7 @@ import time
 
 PROCESS = int(os.environ.get("HVD_PROCESS", "-1"))
 STEPS = int(sys.argv[1])
+ENOUGH = os.environ.get("ENOUGH")
 # This process's own: by step, what it does then.
 DEEDS = {
     int(step): what
@@ -49,6 +53,8 @@ def do(what):
         os.kill(os.getpid(), signal.SIGKILL)
     elif what == "preempt":
         subprocess.run(["sh", "-c", f"kill -TERM {os.getpid()}"], check=True)
+    elif what == "enough":
+        pathlib.Path(ENOUGH).touch()
     elif what == "raise":
         raise ValueError("bad data")
     elif what == "raise_slowly":
@@ -59,10 +65,12 @@ def do(what):
 def train(state):
     while state.step < STEPS:
         assert (os.environ["HOROVOD_RANK"], os.environ["HOROVOD_SIZE"]) == (str(basics.rank()), str(basics.size()))
-        processes = objects.allgather_object((PROCESS, state.step))
-        assert [step for _, step in processes] == [state.step] * basics.size(), processes
+        processes = objects.allgather_object((PROCESS, state.step, ENOUGH is not None and os.path.exists(ENOUGH)))
+        assert [step for _, step, _ in processes] == [state.step] * basics.size(), processes
+        if any(is_enough for _, _, is_enough in processes):
+            return
         state.step += 1
-        state.seen.append([process for process, _ in processes])
+        state.seen.append([process for process, _, _ in processes])
         print(f"process {PROCESS} step {state.step} rank {basics.rank()} of {basics.size()}", flush=True)
         for step in [step for step in DEEDS if 0 < step <= state.step]:
             do(DEEDS.pop(step))
@@ -80,7 +88,7 @@ if at_first == "prepare":
 state = elastic.ObjectState(elastic.from_source(objects.broadcast_object), basics.rank, step=0, seen=[])
 checkpoint.keep(state)  # of hvdrun --resume
 elastic.run_fn(train, elastic.join_anew)(state)
-assert len(state.seen) == STEPS
+assert len(state.seen) == (state.step if ENOUGH else STEPS)
 counted = basics.metrics()
 assert counted["elastic_epochs"] >= 1 and counted["elastic_failures"] < counted["elastic_epochs"], counted
 assert (counted["elastic_pause_seconds"] > 0) == (counted["elastic_epochs"] > 1), counted

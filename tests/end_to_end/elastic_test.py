@@ -78,9 +78,10 @@ def test_the_others_go_on(deed, cause):
     assert last[0] == (30, 0, 3) and last[1] == (30, 1, 3) and last[3] == (30, 2, 3), last
 
 
-def test_nobody_waits_for_the_end_of_a_process_that_has_failed():
+def test_nobody_waits_for_the_end_of_a_process_that_has_failed(tmp_path):
     options = ("-np", 3, "--min-np", 2, "--cooldown-range", "0,0")
-    code, output, errors = run(*options, deeds=["1@5=raise_slowly"], steps=400)
+    deeds = ["1@5=raise_slowly", "3@1=enough"]
+    code, output, errors = run(*options, deeds=deeds, steps=10_000, ENOUGH=tmp_path / "enough")
     assert code == 0, errors
     told = r"epoch 2 with 2 ranks, after a pause of (\d\.\d\d\d) s; left: process 1; rank 1 raised ValueError: bad data"
     pause = re.search(told, errors)
@@ -101,16 +102,21 @@ def test_rank_0_is_like_any_other():
 def test_a_process_takes_the_place_of_a_lost_one(tmp_path):
     timeline = tmp_path / "ran.json"
     code, output, errors = run(
-        *("-np", 3, "--min-np", 2, "--cooldown-range", "0,0"), deeds=["1@5=kill"], steps=150, HVD_TIMELINE=timeline
+        *("-np", 3, "--min-np", 2, "--cooldown-range", "0,0"),
+        deeds=["1@5=kill", "3@1=enough"],
+        steps=10_000,
+        ENOUGH=tmp_path / "enough",
+        HVD_TIMELINE=timeline,
     )
     assert code == 0, errors
-    timelines = sorted(path.name for path in tmp_path.iterdir())
+    timelines = sorted(path.name for path in tmp_path.glob("*.json"))
     assert timelines == ["ran.epoch2.json", "ran.epoch3.json", "ran.json"]
     assert all(json.loads((tmp_path / name).read_text()) for name in timelines)
     assert "epoch 3 with 3 ranks" in errors and "; joined: process 3\n" in errors, errors
     check_no_step_is_lost(output)
     assert set(done(output)) == {0, 2, 3} and len(set(done(output).values())) == 1, output
-    assert steps_of(output)[3][-1] == (150, 2, 3)
+    last = {process: steps[-1] for process, steps in steps_of(output).items()}
+    assert last[3] == (last[0][0], 2, 3), last
 
 
 def test_a_process_that_is_preempted_leaves_without_an_error():
@@ -123,9 +129,12 @@ def test_a_process_that_is_preempted_leaves_without_an_error():
     assert steps_of(output)[1][-1][0] in range(10, 25), output
 
 
-def test_nobody_waits_while_a_newcomer_prepares():
+def test_nobody_waits_while_a_newcomer_prepares(tmp_path):
     code, output, errors = run(
-        *("-np", 3, "--min-np", 2, "--cooldown-range", "0,0"), deeds=["1@5=kill", "3@0=prepare"], steps=300
+        *("-np", 3, "--min-np", 2, "--cooldown-range", "0,0"),
+        deeds=["1@5=kill", "3@0=prepare", "3@1=enough"],
+        steps=10_000,
+        ENOUGH=tmp_path / "enough",
     )
     assert code == 0, errors
     lines = output.splitlines()
@@ -133,7 +142,8 @@ def test_nobody_waits_while_a_newcomer_prepares():
     begins, ends = lines.index("process 3 expects 2 of 3, 1 here"), lines.index("process 3 is prepared")
     meanwhile = steps_of("\n".join(lines[begins:ends]))
     assert set(meanwhile) == {0, 2} and all(len(steps) > 10 for steps in meanwhile.values()), output
-    assert steps_of(output)[3][-1] == (300, 2, 3), output
+    last = {process: steps[-1] for process, steps in steps_of(output).items()}
+    assert last[3] == (last[0][0], 2, 3), output
     check_no_step_is_lost(output)
 
 
@@ -298,11 +308,15 @@ def test_what_a_lost_process_leaves_is_ended_at_once():
         process.communicate(timeout=TIMEOUT)
 
 
-def test_a_newcomer_is_not_waited_for():
+def test_a_newcomer_is_not_waited_for(tmp_path):
     """While it starts, which takes it two seconds, the others take a step every few milliseconds."""
     before = time.monotonic()
     code, output, errors = run(
-        *("-np", 2, "--min-np", 1, "--cooldown-range", "0,0"), deeds=["1@5=kill", "2@0=late"], steps=400, PAUSE=0.01
+        *("-np", 2, "--min-np", 1, "--cooldown-range", "0,0"),
+        deeds=["1@5=kill", "2@0=late", "2@1=enough"],
+        steps=10_000,
+        ENOUGH=tmp_path / "enough",
+        PAUSE=0.01,
     )
     assert code == 0, errors
     alone = sum(1 for _, _, size in steps_of(output)[0] if size == 1)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from elastic_test import JOB, check_no_step_is_lost, done
-from listening_agents import Agents
+from listening_agents import TIMEOUT, Agents
 
 from ports import free_ports
 
@@ -55,7 +55,7 @@ def test_the_collectives_of_ranks_under_listening_agents(agents):
     job = agents.hvdrun("-np", 2, "-H", "h1,h2", sys.executable, "-c", program)
     assert job.finish() == 0 and job.text.count("sum 2.0 2\n") == 2, job.text  # they share this machine's memory
     for name in ("h1", "h2"):
-        assert agents.processes.pop(name).wait(10) == 0, "it ends with its first job"
+        assert agents.processes.pop(name).wait(TIMEOUT) == 0, "it ends with its first job"
 
 
 def test_hvdrun_waits_for_agents_that_come_later(agents):
@@ -72,7 +72,7 @@ def test_hvdrun_waits_for_agents_that_come_later(agents):
         ["hvdrun", "agent", "--listen", str(port), "--once"], env=agents.environment(), stdout=subprocess.DEVNULL
     )
     assert third.finish() == 0 and "0 1 late" in third.text, third.text
-    assert late.wait(10) == 0
+    assert late.wait(TIMEOUT) == 0
     assert first.finish() == 0, first.text
     assert second.finish() == 0 and "0 1 h1" in second.text, second.text
 
@@ -84,7 +84,7 @@ def test_agents_end_with_their_standard_input(agents):
     job.await_text(r"runs as \d+\n")
     for agent in (idle, serving):
         agent.stdin.close()
-        assert agent.wait(10) == 128 + signal.SIGTERM
+        assert agent.wait(TIMEOUT) == 128 + signal.SIGTERM
         assert "ends: whoever has started it has ended" in agent.stderr.read()
     agents.processes.clear()
     assert job.finish() != 0 and "host h2" in job.text, job.text
@@ -185,9 +185,8 @@ def test_hosts_are_added_to_an_elastic_job_and_preempted(agents, tmp_path):
     agents.start("h1")
     names("h1:1\n")
     discovery = ("--host-discovery-script", f"cat {hosts}", "--discovery-interval", 0.2)
-    job = agents.hvdrun(
-        "-np", 1, "--min-np", 1, "--max-np", 2, *discovery, "-x", "PYTHONUNBUFFERED=", sys.executable, JOB, 400
-    )
+    variables = ("-x", "PYTHONUNBUFFERED=", "-x", f"ENOUGH={tmp_path / 'enough'}")
+    job = agents.hvdrun("-np", 1, "--min-np", 1, "--max-np", 2, *discovery, *variables, sys.executable, JOB, 10_000)
     job.await_text(r"step 10 rank 0 of 1\n")
     agents.start("h2")
     names("h1:1\nh2:1\n")
@@ -201,6 +200,7 @@ def test_hosts_are_added_to_an_elastic_job_and_preempted(agents, tmp_path):
     job.await_text(r"epoch 4 with 2 ranks")
     agents.end("h3", signal.SIGKILL)  # as a node dies
     job.await_text(r"epoch 5 with 1 ranks?, .*host h3 is lost")
+    (tmp_path / "enough").touch()
     assert job.finish() == 0, job.text
     assert len(done(job.text)) == 1, job.text
     check_no_step_is_lost(job.text)

@@ -57,12 +57,13 @@ def agents(tmp_path):
     agents.close()
 
 
-def test_an_elastic_job_watches_and_asks_for_pods(api, agents):
+def test_an_elastic_job_watches_and_asks_for_pods(api, agents, tmp_path):
     api.add_job("workers", parallelism=1)
     pods = Pods(api, agents)
     cluster = ["--cluster", "kubernetes", "--pod-selector", "job-name=workers", "--agent-port", str(pods.port)]
-    ranks = ["-np", "1", "--min-np", "1", "--max-np", "3", "-x", "PYTHONUNBUFFERED="]
-    command = ["hvdrun", *cluster, *ranks, sys.executable, str(JOB), "250"]
+    ranks = ["-np", "1", "--min-np", "1", "--max-np", "3"]
+    variables = ["-x", "PYTHONUNBUFFERED=", "-x", f"ENOUGH={tmp_path / 'enough'}"]
+    command = ["hvdrun", *cluster, *ranks, *variables, sys.executable, str(JOB), "10000"]
     job = Running(command, agents.environment(**api.environment()))
     pods.await_scale(3)
     for _ in range(2):
@@ -86,6 +87,7 @@ def test_an_elastic_job_watches_and_asks_for_pods(api, agents):
     api.remove_pod(second)
     job.await_text(rf"hvdrun: host {second} is lost, and had no ranks: it was preempted\n")
     assert "failed" not in job.text, job.text
+    (tmp_path / "enough").touch()
     assert job.finish() == 0, job.text
     check_no_step_is_lost(job.text)
     assert len(done(job.text)) == 1, job.text
