@@ -93,8 +93,8 @@ def test_a_wait_for_all_servers_ends_with_its_time_and_by_ctrl_c(ranks, tmp_path
             servers.snapshot(tmp_path, timeout=0.05)
         for call in (servers.stats, lambda: servers.restore(tmp_path), lambda: table.set_learning_rate(0.5)):
             timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))  # each waits behind the snapshot
-            timer.start()
             with pytest.raises(KeyboardInterrupt):
+                timer.start()
                 call()
             timer.join()
         (tmp_path / "shard-0-of-1.hvdps.unfinished").read_bytes()
@@ -112,8 +112,8 @@ def test_ctrl_c_ends_a_close_that_waits_for_the_others(ranks):
     hvd.barrier()
     if hvd.rank() == 0:
         timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
         with pytest.raises(KeyboardInterrupt):
+            timer.start()
             servers.close()
         timer.join()
     hvd.barrier()

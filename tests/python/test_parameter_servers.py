@@ -389,8 +389,8 @@ def test_synchronous_steps_and_waits_that_end(servers, ranks, tmp_path):
                 ask(timeout=0.05)
         for wait in (pull.wait, functools.partial(servers.dense, "together dense", dense)):
             timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
-            timer.start()
             with pytest.raises(KeyboardInterrupt):
+                timer.start()
                 wait()
             timer.join()
         hvd.barrier()

@@ -329,9 +329,9 @@ def test_rows_of_a_scalar():
 @pytest.mark.ranks(2)
 def test_ctrl_c_while_waiting():
     if hvd.rank() == 0:
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         start = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
             hvd.allreduce_(torch.ones(100), name="late")
         assert time.monotonic() - start < at_most(3)
     hvd.barrier()
@@ -345,8 +345,8 @@ def test_ctrl_c_while_waiting():
 def test_an_interrupted_handle_can_be_synchronized_again():
     if hvd.rank() == 0:
         handle = hvd.allreduce_async(torch.ones(3), name="again", op=hvd.Sum)
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
             hvd.synchronize(handle)
     hvd.barrier()
     if hvd.rank() != 0:
