@@ -9,10 +9,10 @@ import pytest
 from launching import run_job
 
 WORK = """
-import torch, hvd.torch as hvd
+import numpy as np, hvd
 hvd.init()
-hvd.allreduce(torch.ones(2, 3), name="first")
-hvd.grouped_allreduce([torch.ones(4), torch.ones(5)], name="group")
+hvd.allreduce(np.ones((2, 3), np.float32), name="first")
+hvd.grouped_allreduce([np.ones(4, np.float32), np.ones(5, np.float32)], name="group")
 hvd.barrier()
 """
 
