@@ -43,7 +43,8 @@ def test_a_child_of_a_rank_is_told_whose_child_it_is():
 @pytest.mark.timed
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_a_killed_rank_is_named(ranks):
-    job = run_job(ranks, [str(PROGRAMS / "loses_a_rank.py")])
+    command = [hvdrun(), "-np", str(ranks), "--grace", "60", sys.executable, str(PROGRAMS / "loses_a_rank.py")]
+    job = run_command(command)
     assert job.returncode != 0
     for rank in range(ranks - 1):
         assert f"rank {rank} heard of it" in job.output, job.output

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from launching import PROGRAMS, run_command, run_job
+from launching import PROGRAMS, hvdrun, run_command, run_job
 from timeouts import at_most
 
 PROGRAM = str(PROGRAMS / "torch_group.py")
@@ -34,7 +34,8 @@ def test_spawned_by_nobody_that_hvd_knows():
 
 @pytest.mark.timed
 def test_ranks_under_hvdrun_and_one_that_dies_is_named():
-    job = run_job(2, [PROGRAM, "works", "loses_a_rank"])
+    command = [hvdrun(), "-np", "2", "--grace", "60", sys.executable, PROGRAM, "works", "loses_a_rank"]
+    job = run_command(command)
     assert job.output.count("sums ok on 2") == 2 * 3, job.output
     assert job.returncode == 128 + 9 and "no error" not in job.output
     errors = re.findall(r"error after (\S+) s: (?:.*)rank 1\b", job.output)
