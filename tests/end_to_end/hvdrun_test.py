@@ -15,6 +15,7 @@ import time
 
 import pytest
 
+from signals import await_taken
 from timeouts import at_most, wait_until
 
 pytestmark = pytest.mark.quick
@@ -436,7 +437,7 @@ def test_a_reader_that_leaves_ends_the_job(hvdrun):
 def test_a_job_waits_for_its_last_rank(run):
     done = run("-np", 3, "sh", "-c", "sleep 0.$((HVD_RANK * 3)); echo $HVD_RANK")
     assert done.returncode == 0
-    assert done.stdout.split() == ["0", "1", "2"]
+    assert sorted(done.stdout.split()) == ["0", "1", "2"]
 
 
 @pytest.mark.timed
@@ -507,8 +508,10 @@ except RuntimeError as error:
 
 
 @pytest.mark.timed
-def test_a_rank_that_ignores_sigterm_is_killed(run):
-    command = "trap '' TERM; [ $HVD_RANK = 0 ] && exit 5; while :; do sleep 1; done"
+def test_a_rank_that_ignores_sigterm_is_killed(run, tmp_path):
+    rank_0 = f"until [ -e {tmp_path}/ignores ]; do sleep 0.01; done; exit 5"
+    rank_1 = f"trap '' TERM; touch {tmp_path}/ignores; while :; do sleep 1; done"
+    command = f"if [ $HVD_RANK = 0 ]; then {rank_0}; else {rank_1}; fi"
     begin = time.monotonic()
     done = run("-np", 2, "--grace", 0.2, "sh", "-c", command)
     assert 2 < time.monotonic() - begin < at_most(4)
@@ -754,6 +757,7 @@ def test_two_interrupts_kill_at_once(start):
     process = start("-np", 2, "--grace", 30, "sh", "-c", "trap '' INT TERM; echo ready; while :; do sleep 1; done")
     assert read_lines(process.stdout, 2) == ["ready"] * 2
     process.send_signal(signal.SIGINT)
+    await_taken(process.pid, signal.SIGINT)
     time.sleep(0.3)
     assert process.poll() is None
     begin = time.monotonic()
@@ -811,7 +815,7 @@ class Terminal:
     def type(self, text):
         os.write(self.fd, text.encode())
 
-    def read_until(self, pattern, seconds=10):
+    def read_until(self, pattern, seconds=60):
         deadline = time.monotonic() + seconds
         while not re.search(pattern, self.text):
             left = deadline - time.monotonic()
@@ -973,11 +977,13 @@ def test_waiting_costs_no_cpu_time(start):
         return int(fields[11]) + int(fields[12]), int(switches[1])
 
     time.sleep(0.1)
+    begin = time.monotonic()
     before = cpu_ticks_and_switches()
     time.sleep(1)
     after = cpu_ticks_and_switches()
+    elapsed = time.monotonic() - begin
     assert after[0] - before[0] <= 1
-    assert after[1] - before[1] <= 2, "hvdrun wakes up more often than to look for stalls once a second"
+    assert after[1] - before[1] <= 1 + elapsed, "hvdrun wakes up more often than to look for stalls once a second"
 
 
 # ---- mpirun's options
@@ -1032,7 +1038,7 @@ def test_a_job_that_takes_too_long_is_ended(run):
 @pytest.mark.timed
 def test_the_time_limit_holds_while_others_have_time_to_end_by_themselves(run):
     begun = time.monotonic()
-    done = run("-np", 2, "-timeout", 1, "-grace", 60, "sh", "-c", "[ $HVD_RANK = 0 ] && exit 3; sleep 600")
+    done = run("-np", 2, "-timeout", 3, "-grace", 60, "sh", "-c", "[ $HVD_RANK = 0 ] && exit 3; sleep 600")
     assert done.returncode == 3
     assert time.monotonic() - begun < at_most(20)
 
