@@ -96,7 +96,7 @@ void kill_one(const Spread& spread, std::int64_t elements, Loop loop, int victim
   ForkedRanks ranks(spread.ranks, {{"HVD_SHARED_MEMORY", spread.shared_memory ? "1" : "0"}}, body,
                     spread.ranks_per_host);
   const Deadline timeout = deadline_after(std::chrono::seconds(30));
-  while (stage->looping.load() < spread.ranks && Clock::now() < timeout) std::this_thread::yield();
+  while (stage->looping.load() < spread.ranks && Clock::now() < timeout) std::this_thread::sleep_for(1ms);
   REQUIRE(stage->looping.load() == spread.ranks);
   std::this_thread::sleep_for(after);
   stage->killed_at_us.store(now_us());
@@ -154,7 +154,7 @@ TEST_CASE("SIGKILL of a rank of a process set is heard by a rank outside of it",
     };
     ForkedRanks ranks(kUsualRanks, {}, body, 2);
     const Deadline timeout = deadline_after(std::chrono::seconds(30));
-    while (stage->looping.load() < kUsualRanks && Clock::now() < timeout) std::this_thread::yield();
+    while (stage->looping.load() < kUsualRanks && Clock::now() < timeout) std::this_thread::sleep_for(1ms);
     REQUIRE(stage->looping.load() == kUsualRanks);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     stage->killed_at_us.store(now_us());

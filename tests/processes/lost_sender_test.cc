@@ -62,7 +62,7 @@ int offer_until_the_end(Runtime& runtime, const Steps& steps) {
   offer->wait(Deadline::max());
   std::ranges::fill(offered, std::byte{6});  // it is this rank's memory again
   const Deadline timeout = deadline_after(std::chrono::seconds(30));
-  while (!steps.has_ended && Clock::now() < timeout) std::this_thread::yield();
+  while (!steps.has_ended && Clock::now() < timeout) std::this_thread::sleep_for(1ms);
   return offer->completion.status().code() == StatusCode::peer_lost ? kHeardOfIt : kHeardWrong;
 }
 
@@ -99,7 +99,7 @@ TEST_CASE("SIGKILL in the middle of messages is heard by name") {
       },
       ranks_per_host);
   const Deadline timeout = deadline_after(std::chrono::seconds(60));
-  while (count->load() < 3 && Clock::now() < timeout) std::this_thread::yield();
+  while (count->load() < 3 && Clock::now() < timeout) std::this_thread::sleep_for(1ms);
   REQUIRE(count->load() >= 3);
   ranks.kill(1, SIGKILL);
   CHECK(ranks.wait(0) == kHeardOfIt);
@@ -150,7 +150,7 @@ TEST_CASE("a message that was only offered before the job's end is received by n
       },
       ranks_per_host);
   const Deadline timeout = deadline_after(std::chrono::seconds(60));
-  while (!steps->receives_from_killed && Clock::now() < timeout) std::this_thread::yield();
+  while (!steps->receives_from_killed && Clock::now() < timeout) std::this_thread::sleep_for(1ms);
   REQUIRE(steps->receives_from_killed);
   ranks.kill(2, SIGKILL);
   CHECK(ranks.wait(1) == kHeardOfIt);
