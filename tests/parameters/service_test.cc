@@ -336,7 +336,7 @@ TEST_CASE("calls to other servers go on while one is away, and tables are opened
 
 TEST_CASE("a server that does not come back is named, and ends all calls") {
   Servers job(2);
-  const auto worker = job.worker(0, 1, 1, 200ms);
+  const auto worker = job.worker(0, 1, 1, 2s);
   const int table = worker->open(sparse("kept", 1));
   job.stop(1);
   std::vector<std::uint64_t> keys(20);

@@ -59,7 +59,7 @@ int keep_reducing(Runtime& runtime, Progress& progress, const std::function<void
 }
 
 void await_round(const Progress& progress, int round) {
-  const Deadline timeout = deadline_after(60s);
+  const Deadline timeout = deadline_after(200s);
   for (const auto& rounds : progress.rounds) {
     while (rounds < round && Clock::now() < timeout) std::this_thread::sleep_for(1ms);
     REQUIRE(rounds >= round);

@@ -2,7 +2,6 @@
 
 #include <future>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "core/base/error.h"
@@ -61,13 +60,13 @@ struct SlowlyServed {
 };
 
 Socket SlowlyServed::client() {
-  Socket socket;
-  std::thread thread(
-      [&] { socket = connect_authenticated(server->address(), key, Purpose::store, 3, deadline_after(10s)); });
-  while (turn(200ms)) {
+  auto connecting = std::async(std::launch::async, [&] {
+    return connect_authenticated(server->address(), key, Purpose::store, 3, deadline_after(10s));
+  });
+  while (connecting.wait_for(0s) != std::future_status::ready) turn(10ms);
+  while (turn(20ms)) {
   }
-  thread.join();
-  return socket;
+  return connecting.get();
 }
 
 StoreAnswer receive(Socket& socket) {

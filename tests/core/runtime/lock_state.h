@@ -13,7 +13,7 @@ constexpr std::uint64_t kLearn = 0, kLocked = 2;
 
 // Whether the schedule is locked. The state is set a moment after works are done.
 inline bool locked_soon(const Runtime& runtime) {
-  for (int i = 0; i < 1000 && runtime.metrics().lock_state.value() != kLocked; ++i) std::this_thread::sleep_for(1ms);
+  for (int i = 0; i < 30'000 && runtime.metrics().lock_state.value() != kLocked; ++i) std::this_thread::sleep_for(1ms);
   return runtime.metrics().lock_state.value() == kLocked;
 }
 

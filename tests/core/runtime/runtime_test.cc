@@ -167,7 +167,8 @@ TEST_CASE("of operations that are handed over at once each has its own end") {
 }
 
 TEST_CASE("of operations that are handed over at once none is started if one is refused") {
-  REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [](Runtime& runtime) {
+  std::atomic<bool> has_looked{false};
+  REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [&](Runtime& runtime) {
     Vector one(3), other(3);
     const auto refused = [&](const std::vector<Call>& calls) {
       try {
@@ -187,10 +188,13 @@ TEST_CASE("of operations that are handed over at once none is started if one is 
     require(one.data[0] == 2, "wrong sum");
     if (runtime.topology().rank == 0) {
       const auto late = runtime.run_all(std::vector<Call>{allreduce_of(other, "late")}, deadline_after(20ms));
-      require(!late.front()->poll(), "done without the other rank");
+      const bool was_done = late.front()->poll();
+      has_looked = true;
+      has_looked.notify_all();
+      require(!was_done, "done without the other rank");
       require(late.front()->wait(deadline_after(60s)), "not done");
     } else {
-      std::this_thread::sleep_for(40ms);
+      has_looked.wait(false);
       perform(runtime, allreduce_of(other, "late"));
     }
   }));
@@ -365,7 +369,7 @@ TEST_CASE("a rank that has joined submits nothing until the join has ended") {
 TEST_CASE("an operation that a rank never submits ends with an error that names it") {
   const Layout layout = GENERATE(from_range(kLayouts));
   INFO(layout.name());
-  const Environment quick = {{"HVD_STALL_CHECK_TIME_SECONDS", "0.05"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "0.3"}};
+  const Environment quick = {{"HVD_STALL_CHECK_TIME_SECONDS", "0.05"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "1"}};
   std::atomic<int> told{0};
   REQUIRE_NOTHROW(run_ranks({layout, quick}, [&](Runtime& runtime) {
     Vector vector(4);
@@ -383,7 +387,7 @@ TEST_CASE("an operation that a rank never submits ends with an error that names 
 TEST_CASE("a join to which a rank never comes ends with an error that names it") {
   const Layout layout = GENERATE(from_range(kLayouts));
   INFO(layout.name());
-  const Environment quick = {{"HVD_STALL_CHECK_TIME_SECONDS", "0.05"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "0.3"}};
+  const Environment quick = {{"HVD_STALL_CHECK_TIME_SECONDS", "0.05"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "1"}};
   std::atomic<int> told{0};
   REQUIRE_NOTHROW(run_ranks({layout, quick}, [&](Runtime& runtime) {
     const auto join_in_vain = [&] {

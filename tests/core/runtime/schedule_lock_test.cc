@@ -264,7 +264,7 @@ TEST_CASE("a program that polls in another order than before is not blocked") {
 }
 
 TEST_CASE("a rank that skips an operation is named, as without a lock") {
-  const Environment quick = {{"HVD_STALL_CHECK_TIME_SECONDS", "0.05"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "0.3"}};
+  const Environment quick = {{"HVD_STALL_CHECK_TIME_SECONDS", "0.05"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "1"}};
   Locking lock_all(3);
   std::barrier<> told(3);
   REQUIRE_NOTHROW(run_ranks(on_any_hosts(3, quick), [&](Runtime& runtime) {
@@ -286,7 +286,7 @@ TEST_CASE("a rank that skips an operation is named, as without a lock") {
 }
 
 TEST_CASE("schedule lock: a rank that comes late to an operation without a name that was given up is in step again") {
-  const Environment quick = {{"HVD_STALL_CHECK_TIME_SECONDS", "0"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "0.5"}};
+  const Environment quick = {{"HVD_STALL_CHECK_TIME_SECONDS", "0"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "0.7"}};
   std::barrier<> rendezvous(3);
   REQUIRE_NOTHROW(run_ranks(on_any_hosts(3, quick), [&](Runtime& runtime) {
     float value = 0;

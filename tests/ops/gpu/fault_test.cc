@@ -187,14 +187,14 @@ TEST_CASE("a collective that never ends is given up after the job's timeout, and
                       }
                       stream.drain();
                     },
-                    {{"HVD_COLLECTIVE_TIMEOUT_SECONDS", "0.4"}}));
+                    {{"HVD_COLLECTIVE_TIMEOUT_SECONDS", "2"}}));
   int timeouts = 0;
   for (const Status& end : ends) {
     INFO(end.message());
     timeouts += end.code() == StatusCode::timeout ? 1 : 0;
     CHECK((end.code() == StatusCode::timeout || end.code() == StatusCode::aborted));
     CHECK(has(end.message(), "allreduce number 4 on GPU "));
-    CHECK(has(end.message(), "has not ended within 0.4 s"));
+    CHECK(has(end.message(), "has not ended within 2 s"));
   }
   CHECK(timeouts >= 1);
   CHECK(gpu.nccl().aborted_communicators() == ranks);

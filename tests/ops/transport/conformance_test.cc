@@ -163,10 +163,10 @@ TEST_CASE("a message that was not expected fails the receiver, with both values 
   const Buffer out = pattern(c.bytes, 1);
   const auto ended = run_transport_ranks({.kind = kind, .size = 2}, [&](std::unique_ptr<Transport> transport) {
     if (transport->rank() == 1) {
-      transport->wait(transport->post_send(0, c.sent, out), deadline_after(5s));
+      transport->wait(transport->post_send(0, c.sent, out), deadline_after(20s));
     } else {
       Buffer in(100);
-      transport->wait(transport->post_receive(1, {3, 7, 17}, in), deadline_after(5s));
+      transport->wait(transport->post_receive(1, {3, 7, 17}, in), deadline_after(20s));
     }
   });
   require_failure(ended[0], StatusCode::internal,
@@ -224,8 +224,8 @@ TEST_CASE("what was sent arrives even if the sender leaves at once") {
       return;
     }
     Buffer in(kBytes);
-    transport->wait(transport->post_receive(1, tag_of(0), in), deadline_after(5s));
-    transport->wait(transport->post_receive(1, tag_of(1), in), deadline_after(5s));
+    transport->wait(transport->post_receive(1, tag_of(0), in), deadline_after(20s));
+    transport->wait(transport->post_receive(1, tag_of(1), in), deadline_after(20s));
     same = in == out;
   });
   CHECK(same);
@@ -235,6 +235,7 @@ TEST_CASE("a timeout says what was waited for") {
   const auto kind = any_kind();
   CAPTURE(transport_name(kind));
   std::atomic<bool> done{false};
+  Duration took{};
   const auto ended = run_transport_ranks({.kind = kind, .size = 2}, [&](std::unique_ptr<Transport> transport) {
     if (transport->rank() == 1) {
       const Deadline timeout = deadline_after(20s);
@@ -242,15 +243,21 @@ TEST_CASE("a timeout says what was waited for") {
       return;
     }
     Buffer in(4096);
+    const TimePoint start = Clock::now();
     try {
       transport->wait(transport->post_receive(1, tag_of(7), in), deadline_after(100ms));
     } catch (...) {
+      took = Clock::now() - start;
       done = true;
       throw;
     }
   });
   require_failure(ended[0], StatusCode::timeout,
-                  {"waited 0.", " s for rank 1 to send process set 3, call 17, step 7, 4096 bytes"});
+                  {"waited ", " s for rank 1 to send process set 3, call 17, step 7, 4096 bytes"});
+  const std::string& told = ended[0].message();
+  const double waited = std::stod(told.substr(told.find("waited ") + 7));
+  CHECK(waited >= 0.1);
+  CHECK(waited <= seconds(took) + 0.05);  // rounded
 }
 
 TEST_CASE("a raised abort flag ends a wait soon, with its reason", "[timed]") {
