@@ -7,6 +7,7 @@
 #include "launcher/membership/polled_script.h"
 #include "tests/launcher/membership/ended_children.h"
 #include "tests/support/catch.h"
+#include "tests/support/temporary_folder.h"
 
 using namespace hvd;
 using namespace hvd::launcher;
@@ -50,12 +51,12 @@ std::vector<std::string> discover(const std::string& command, std::size_t enough
 
 TEST_CASE("a discovery script is run again and again, and only what changes is told") {
   // Each run is the next in a file: the same hosts twice, others, a failure twice, nonsense, and hosts again.
-  const std::string file = "/tmp/hvd-discovery-" + std::to_string(getpid());
+  const testing::TemporaryFolder folder;
+  const std::string file = folder / "runs";
   const std::string script =
       "echo >> " + file + "; case $(wc -l < " + file +
       ") in 1|2) echo a:1;; 3) echo a:1; echo b:2;; 4|5) exit 3;; 6) echo a:b;; *) echo c:1;; esac";
   const std::vector<std::string> heard = discover(script, 5);
-  unlink(file.c_str());
   REQUIRE(heard.size() >= 5);
   CHECK(heard[0] == "a:1 ");
   CHECK(heard[1] == "a:1 b:2 ");
@@ -65,7 +66,8 @@ TEST_CASE("a discovery script is run again and again, and only what changes is t
 }
 
 TEST_CASE("a discovery script may stay, and is started again if it ends") {
-  const std::string file = "/tmp/hvd-watching-" + std::to_string(getpid());
+  const testing::TemporaryFolder folder;
+  const std::string file = folder / "runs";
   const std::string script = "echo >> " + file + "; case $(wc -l < " + file +
                              ") in 1) echo a:1; echo ---; printf 'b:1\n--'; sleep 0.05; printf -- '-\n---\n'; exit 4;;"
                              " *) trap 'rm -f " +
@@ -78,5 +80,4 @@ TEST_CASE("a discovery script may stay, and is started again if it ends") {
   CHECK(heard[3].find("ended with exit code 4, and is started again; the hosts stay as they are") != std::string::npos);
   CHECK(heard[4] == "c---:1 ");
   CHECK(access(file.c_str(), F_OK) != 0);  // it was given the time to tidy up
-  unlink(file.c_str());
 }
