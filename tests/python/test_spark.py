@@ -482,8 +482,9 @@ def test_feeds_that_cannot_begin_or_go_on(session, monkeypatch) -> None:
     ):
         with pytest.raises(hvd.spark.FeedError, match=message):
             hvd.spark.run(read_epochs, (hvd.spark.feed(data), 1), num_proc=3)
-    monkeypatch.setattr("hvd.spark.feeds._SLOT_S", 0.1)
-    with pytest.raises(hvd.spark.FeedError, match="hold all 5 slots of this application, and feeding needs one"):
+    told = "hold all 5 slots of this application, and feeding needs one"
+    with monkeypatch.context() as patch, pytest.raises(hvd.spark.FeedError, match=told):
+        patch.setattr("hvd.spark.feeds._SLOT_S", 0.1)
         hvd.spark.run(read_epochs, (hvd.spark.feed(context.parallelize(range(9), 9)), 1), num_proc=5)
     with pytest.raises(ValueError, match="a rank has got no rows"):
         hvd.spark.run(read_epochs, (hvd.spark.feed(context.parallelize([1, 2], 4)), 1), num_proc=2)
