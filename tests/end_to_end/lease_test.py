@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from timeouts import at_most
+
 HERE = pathlib.Path(__file__).parent
 PROGRAM = HERE.parents[1] / "build/release/tests/end_to_end/allreduce_loop"
 
@@ -37,7 +39,7 @@ def check_both_sides_heard(report, lease):
         assert rank["exit"] == FAILED, (number, rank)
         word, when, _, text = rank["said"][-1].split(" ", 3)
         assert word == "failed"
-        assert float(when) - report["happened"] < lease + 1, (number, text)
+        assert float(when) - report["happened"] < at_most(lease + 1), (number, text)
         far = ("rank 2", "rank 3") if number < 2 else ("rank 0", "rank 1")
         assert any(name in text for name in far), (number, text)
 
@@ -57,13 +59,15 @@ LONG = pytest.mark.long
         pytest.param("0", ["--bytes", "64", "--delay", "20"], id="negotiating-idle", marks=LONG),
     ],
 )
+@pytest.mark.timed
 def test_a_host_that_is_cut_off_is_noticed_on_both_sides(play, lock, options):
-    check_both_sides_heard(play(2, "cut", 8, *options, HVD_SCHEDULE_LOCK=lock), 2)
+    check_both_sides_heard(play(2, "cut", at_most(8), *options, HVD_SCHEDULE_LOCK=lock), 2)
 
 
 @LONG
+@pytest.mark.timed
 def test_the_lease_is_five_seconds_unless_told(play, monkeypatch):
-    report = play(5, "cut", 8, "--bytes", "4096")
+    report = play(5, "cut", at_most(8), "--bytes", "4096")
     check_both_sides_heard(report, 5)
     assert all(float(rank["said"][-1].split(" ")[1]) - report["happened"] > 3 for rank in report["ranks"])
 

@@ -21,14 +21,13 @@ ASKING = """
 import shlex, socket, subprocess, sys, time
 lab, echo, address, *what = sys.argv[1:]
 server = subprocess.Popen([lab, "on", "h2", shlex.join([sys.executable, "-c", echo])])
-deadline = time.monotonic() + 10
+deadline = time.monotonic() + 60
 while True:
     try:
-        connection = socket.create_connection((address, 4711), timeout=5)
+        connection = socket.create_connection((address, 4711), timeout=60)
         break
     except ConnectionRefusedError:
         assert time.monotonic() < deadline
-connection.settimeout(0.5)
 
 def ask():
     connection.sendall(b"?")
@@ -38,10 +37,11 @@ def ask():
         return "silent"
 
 print(ask())
+connection.settimeout(2)
 subprocess.run([lab, "cut", *what], check=True)
 print(ask())
 subprocess.run([lab, "join", *what], check=True)
-connection.settimeout(10)  # the kernel sends again, at growing intervals
+connection.settimeout(60)  # the kernel sends again, at growing intervals
 print(ask())
 connection.shutdown(socket.SHUT_WR)
 while connection.recv(64):  # what was asked in silence is answered too, and may come by itself

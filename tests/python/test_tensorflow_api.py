@@ -133,14 +133,16 @@ def test_all_is_there():
         _ = hvd.nothing_like_this
 
 
+@pytest.mark.timed
 def test_importing_brings_no_other_framework_and_takes_no_time():
     program = """
 import sys, time
 import tensorflow
+from timeouts import EXACT
 def used(): return time.process_time()
 before = used()
 import hvd.tensorflow
-assert used() - before < 0.3, used() - before
+assert used() - before < (0.3 if EXACT else 3), used() - before
 assert "torch" not in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)

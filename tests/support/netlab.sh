@@ -89,11 +89,11 @@ hold_namespaces() {
   holder=$!
   local own attempt
   own=$(readlink /proc/self/ns/net)
-  for attempt in {1..500}; do
+  for attempt in {1..6000}; do
     [ "$(readlink "/proc/$holder/ns/net")" = "$own" ] || return 0
     sleep 0.01
   done
-  cannot "no namespace for another host after 5 seconds"
+  cannot "no namespace for another host after a minute"
 }
 
 limit() { [ "$rate" = none ] || "$@" root tbf rate "$rate" burst 128kb latency 30ms; }

@@ -46,7 +46,7 @@ start() {
   pgrep -x munged > /dev/null || su -s /bin/bash munge -c munged
   slurmctld
   slurmd
-  for _ in $(seq 100); do
+  for _ in $(seq 600); do
     if [ "$(sinfo -h -o %t 2> /dev/null)" = idle ]; then return; fi
     sleep 0.2
   done

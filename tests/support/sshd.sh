@@ -86,7 +86,7 @@ Host *
   IdentitiesOnly yes
   IdentityAgent none
   BatchMode yes
-  ConnectTimeout 10
+  ConnectTimeout 60
   StrictHostKeyChecking yes
   HostKeyAlias server
   UserKnownHostsFile $folder/known_hosts
@@ -102,7 +102,7 @@ start_server() {
   rm -f "$folder/$name"
   "$@" setpriv --pdeathsig TERM "$sshd" -D -f "$folder/sshd_config" -o "PidFile=$folder/$name" -E "$folder/log" &
   servers+=($!)
-  for attempt in {1..200}; do
+  for attempt in {1..3000}; do
     kill -0 "$!" 2> /dev/null || return 1
     [ ! -s "$folder/$name" ] || return 0 # written once it listens
     sleep 0.02

@@ -1,6 +1,7 @@
 """The steps of a test run: which of them start when, and what a run comes to."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -72,13 +73,14 @@ def test_what_a_run_comes_to(steps, last, tmp_path, capsys):
 
 
 def test_a_step_that_reaches_its_limit_is_aborted(tmp_path, capsys):
+    duration = f"1234.{os.getpid()}"  # no other run's
     program = "import faulthandler, subprocess, sys; faulthandler.enable(); subprocess.run(['sleep', sys.argv[1]])"
-    waiting = step("waiting", command=[sys.executable, "-c", program, "1234.5"])
-    waiting.limit_s = 1
+    waiting = step("waiting", command=[sys.executable, "-c", program, duration])
+    waiting.limit_s = 5
     run([waiting, step("next")], tmp_path)
     told = (tmp_path / "waiting.log").read_text()
     assert "The step has reached its limit of time and is aborted." in told and "Fatal Python error: Aborted" in told
-    assert subprocess.run(["pgrep", "-f", "sleep 1234[.]5"]).returncode == 1
+    assert subprocess.run(["pgrep", "-f", f"sleep {duration}$"]).returncode == 1
     summary.report(tmp_path)
     assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
 
