@@ -85,6 +85,15 @@ CommandLine read_command_line(const std::vector<std::string>& arguments) {
   return line;
 }
 
+// As mpirun and mpiexec do, takes MPIEXEC_TIMEOUT, a number of seconds, for --timeout if that is not given.
+void take_timeout(const Environment& environment, CommandLine& line) {
+  const auto found = environment.find("MPIEXEC_TIMEOUT");
+  if (found == environment.end() || found->second.empty() || line.gives_timeout) return;
+  const auto limit = number_within(found->second, 0);
+  if (!limit) throw InvalidArgument("MPIEXEC_TIMEOUT=" + found->second + ": a number of seconds");
+  if (*limit > 0) line.job.timeout = std::chrono::seconds(*limit);
+}
+
 // Looks up the program on this machine if it runs here; else each host looks it up itself.
 ProgramPlan make_program(const ProgramLine& line, const CommandLine& job, bool runs_here) {
   ProgramPlan plan;
@@ -260,6 +269,12 @@ AgentOptions agent_options(const CommandLine& line) {
           .start_timeout = line.start.timeout.value_or(kStartTimeout)};
 }
 
+// As it stands before a colon and a number.
+std::string bracketed(const std::string& host) {
+  const bool is_ipv6 = host.find(':') != std::string::npos;
+  return is_ipv6 ? "[" + host + "]" : host;
+}
+
 // The command that starts an agent on another host, on which one listens. Throws InvalidArgument.
 std::string start_by_address(const CommandLine& line, const std::map<std::string, std::string>& addresses,
                              const std::string& host, const std::string& hvdrun) {
@@ -268,7 +283,7 @@ std::string start_by_address(const CommandLine& line, const std::map<std::string
     throw InvalidArgument(line.start.agent_addresses + " does not say where the agent of host " + host + " listens");
   }
   const std::string address =
-      found == addresses.end() ? host + ":" + std::to_string(*line.start.agent_port) : found->second;
+      found == addresses.end() ? bracketed(host) + ":" + std::to_string(*line.start.agent_port) : found->second;
   return start_by_listening_agent(address, agent_options(line).start_timeout, hvdrun);
 }
 
@@ -337,8 +352,8 @@ int run_elastic_with_agents(const CommandLine& line, const JobLayout& fixed, con
   const std::string key = JobKey::random().to_hex();
   const auto layout_of = [&line, &environment](const HostSlots& host, const IsHere& is_here) {
     CommandLine alone = line;
-    alone.programs.front().hosts =
-        (host.user.empty() ? "" : host.user + "@") + host.host + (host.slots ? ":" + std::to_string(*host.slots) : "");
+    alone.programs.front().hosts = (host.user.empty() ? "" : host.user + "@") + bracketed(host.host) +
+                                   (host.slots ? ":" + std::to_string(*host.slots) : "");
     alone.programs.front().hostfile.clear();
     alone.programs.front().num_proc.reset();
     return std::pair(find_layout(alone, environment, is_here), alone);
@@ -428,6 +443,7 @@ int run(const std::vector<std::string>& arguments, SignalSource& signals) {
   for (const std::string& text : line.notes) note(line, text);
   if (line.start.by == StartedBy::mpirun) return run_mpirun(line, signals);
   const Environment environment = parse_environment(environ);
+  take_timeout(environment, line);
   const RemoteShell shell = with_parameters_of_open_mpi(line.start.remote_shell, line.mca, environment);
   if (!line.discovery_script.empty() && !line.dry_run) {
     if (line.start.agents_listen()) check_key_of_agents(line, environment, {});

@@ -21,6 +21,15 @@ std::optional<T> parse_number(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
+// ASCII letters only.
+inline std::string in_lower_case(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return result;
+}
+
 // The parts of a list such as "eth0,ib0" that are not empty.
 inline std::vector<std::string> split_list(std::string_view list, char separator) {
   std::vector<std::string> parts;

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "launcher/cli/arguments.h"
 #include "launcher/cli/command_options.h"
 #include "launcher/cli/other_options.h"
@@ -130,7 +131,9 @@ void parse_ranks_per_host(const CLI::App& app, PlacementOptions& placement) {
   }
   placement.ranks_per_host = number_within(text, 1, kMaxSlots);
   if (!placement.ranks_per_host) throw InvalidArgument("-N " + text + ": a number of processes, auto, cpu or gpu");
-  if (is_given(app, "--map-by")) throw InvalidArgument("-N and --map-by both say where ranks run: give one of them");
+  if (const std::string map_by = typed(app, "--map-by"); !map_by.empty() && !map_by.starts_with(':')) {
+    throw InvalidArgument("-N and --map-by both say where ranks run: give one of them");
+  }
   placement.binding.per_unit = *placement.ranks_per_host;
   placement.binding.map_by = placement.binding.bind_to.emplace(CpuUnit::node);
 }
@@ -143,15 +146,16 @@ void parse_placement(const CLI::App& app, PlacementOptions& placement) {
   parse("--slots-per-host", [&](const std::string& text) { placement.slots_per_host = parse_slots_rule(text); });
   parse("--gpus-per-rank", [&](const std::string& text) { placement.gpus_per_rank = parse_gpus_per_rank(text); });
   parse_nodes(app, placement);
-  if (placement.oversubscribe && placement.no_oversubscribe) {
-    throw InvalidArgument("--oversubscribe and --nooversubscribe: give one of them");
-  }
   parse_ranks_per_host(app, placement);
   parse("--map-by", [&](const std::string& text) { parse_map_by(text, binding); });
   parse("--rank-by", [&](const std::string& text) { parse_rank_by(text, binding); });
   parse("--bind-to", [&](const std::string& text) { parse_bind_to(text, binding); });
   parse("--cpu-set", [&](const std::string& text) { placement.cpu_set = parse_cpu_set(text); });
   placement.oversubscribe |= binding.oversubscribe;
+  placement.no_oversubscribe |= binding.no_oversubscribe;
+  if (placement.oversubscribe && placement.no_oversubscribe) {
+    throw InvalidArgument("--oversubscribe and --nooversubscribe: give one of them");
+  }
   binding.overload |= placement.oversubscribe;
 }
 
@@ -266,7 +270,7 @@ bool is_both_streams(const CLI::App& app, const std::string& option) {
 void parse_output(const std::string& list, OutputOptions& output) {
   for (const std::string& word : list_of(list, "--output")) {
     const auto equals = word.find('=');
-    const std::string name = word.substr(0, equals);
+    const std::string name = in_lower_case(word.substr(0, equals));
     if (name == "tag" || name == "tag-detailed" || name == "tag-fullname" || name == "rank") {
       output.tag = true;
     } else if (name == "timestamp") {
@@ -283,16 +287,28 @@ void parse_output(const std::string& list, OutputOptions& output) {
   }
 }
 
+// Open MPI's "DIR:nocopy" and "DIR:nojobid", of --output-filename and --output dir=DIR.
+void take_qualifiers(OutputOptions& output) {
+  const auto colon = output.directory.rfind(':');
+  if (colon == std::string::npos || colon == 0) return;
+  const std::vector<std::string> words = hvd::split_list(in_lower_case(output.directory.substr(colon + 1)), ',');
+  const auto is_known = [](const std::string& word) { return word == "nocopy" || word == "nojobid" || word == "raw"; };
+  if (words.empty() || !std::ranges::all_of(words, is_known)) return;  // the folder has this name
+  output.files_only |= std::ranges::find(words, "nocopy") != words.end();
+  output.directory.resize(colon);
+}
+
 // Open MPI 5's --display LIST.
 void parse_display(const std::string& list, CommandLine& line) {
   for (const std::string& word : list_of(list, "--display")) {
-    const std::string name = word.substr(0, word.find('-'));
+    const std::string name = in_lower_case(word.substr(0, word.find_first_of("-=")));  // map-devel, topo=HOSTS
+    if (name == "topo") line.display_map = line.job.report_bindings = true;            // as --display-topo
     if (name == "bind" || name == "bindings") {
       line.job.report_bindings = true;
     } else if (name == "map" || name == "allocation" || name == "alloc") {
       line.display_map = true;
-    } else {
-      throw InvalidArgument("--display " + word + ": map, allocation or bind");
+    } else if (name != "topo") {
+      throw InvalidArgument("--display " + word + ": map, allocation, bind or topo");
     }
   }
 }
@@ -301,6 +317,7 @@ void parse_streams(const CLI::App& app, CommandLine& line) {
   OutputOptions& output = line.job.output;
   parse_input(typed(app, "--stdin"), line);
   for (const std::string& list : app.get_option("--output")->results()) parse_output(list, output);
+  take_qualifiers(output);
   parse_display(typed(app, "--display"), line);
   output.files_only |= is_both_streams(app, "--redirects");
   const bool wants_files = is_both_streams(app, "--tee") || output.files_only;
@@ -340,6 +357,9 @@ void check(const ProgramLine& program, bool is_one_of_several) {
 ProgramLine parse_program(CLI::App& app, ProgramLine& program, ProgramArguments& program_arguments) {
   parse(app, program_arguments.options);
   program.num_proc = parse_number_of_processes(typed(app, "--np"));
+  for (const std::string& hosts : app.get_option("--host")->results()) {
+    program.hosts += (program.hosts.empty() ? "" : ",") + hosts;
+  }
   for (std::string& name : list_of(typed(app, "--envlist"), "--envlist")) program.exports.push_back(std::move(name));
   program.command = std::move(program_arguments.command);
   program.for_mpirun = std::move(program_arguments.for_mpirun);
@@ -414,6 +434,7 @@ void parse_job(const CLI::App& app, const std::vector<Remark>& remarks, CommandL
   parse_servers(app, line);
   line.job.grace = typed_seconds(app, "--grace").value_or(1s);
   line.job.timeout = typed_seconds(app, "--timeout");
+  line.gives_timeout = line.job.timeout.has_value();
   if (line.job.timeout == Duration::zero()) line.job.timeout.reset();
 }
 

@@ -78,6 +78,7 @@ struct CommandLine {
   bool display_map = false;
   bool quiet = false;  // prints no notes
 
+  bool gives_timeout = false;      // --timeout, perhaps 0: none
   std::vector<std::string> notes;  // lines for the user about options without effect
   bool check_build = false;        // only run `hvd doctor`
   // Set by --help, --version and the like: only print this text.

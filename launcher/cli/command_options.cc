@@ -164,7 +164,8 @@ void add_hidden_options(CLI::App& app) {
 void add_options_of_program(CLI::App& app, ProgramLine& program) {
   Group what(app, "What to start");
   what.value("-n,-c,--np", "N", "Number of processes; -np N as with mpirun");
-  what.value("-H,--host", program.hosts, "HOST:N,...", "Hosts and their slots. Default: the allocation, or this host");
+  what.repeatable("-H,--host", "HOST:N,...",
+                  "Hosts and their slots; repeatable. Default: the allocation, or this host");
   what.value("--hostfile,--machinefile", program.hostfile, "FILE",
              "The same, a host a line: \"HOST slots=N\" or \"HOST:N\"");
   what.repeatable("-x,--env", program.exports, "VAR[=VALUE]",

@@ -57,6 +57,33 @@ bool counts_local_slots(const CommandLine& line) {
          (wants_all && line.placement.slots_per_host && !line.placement.ranks_per_host);
 }
 
+// Whether an allocation of this machine alone gives the number of ranks: if no option does, and, of an elastic job, if
+// it has a slot for each rank that the job begins with.
+bool takes_number_from(const Allocation& allocation, const CommandLine& line) {
+  const bool wants_all = std::ranges::any_of(line.programs, [](const ProgramLine& p) { return !p.num_proc; });
+  const PlacementOptions& placement = line.placement;
+  if (!wants_all || placement.slots_per_host || placement.ranks_per_host || placement.binding.per_unit > 0)
+    return false;
+  long slots = 0;
+  for (const HostSlots& host : allocation.hosts) slots += host.slots.value_or(kMaxSlots);
+  return !line.job.elastic || slots >= line.job.elastic->num_proc;
+}
+
+// Whether srun can start the agents of hosts that are named: all of them are in Slurm's allocation, by the same names.
+bool are_in_slurms_allocation(const std::vector<HostSlots>& hosts, const LayoutInput& input) {
+  const auto list = input.environment.find("SLURM_JOB_NODELIST");
+  if (list == input.environment.end() || list->second.empty()) return false;
+  std::vector<std::string> nodes;
+  try {
+    nodes = expand_nodelist(list->second);
+  } catch (const InvalidArgument&) {
+    return false;  // it is not needed
+  }
+  const std::set<std::string> names(nodes.begin(), nodes.end());
+  return std::ranges::all_of(hosts,
+                             [&](const HostSlots& host) { return host.user.empty() && names.contains(host.host); });
+}
+
 // Called if no program names hosts.
 void add_default_pool(JobLayout& layout, const CommandLine& line, const LayoutInput& input) {
   std::optional<Allocation> allocation;
@@ -65,7 +92,7 @@ void add_default_pool(JobLayout& layout, const CommandLine& line, const LayoutIn
   }
   const bool several = allocation && std::any_of(allocation->hosts.begin(), allocation->hosts.end(),
                                                  [&](const HostSlots& host) { return !input.is_here(host.host); });
-  if (!several) {
+  if (!several && !(allocation && takes_number_from(*allocation, line))) {
     const bool limited = counts_local_slots(line);
     const std::optional<int> slots = limited ? std::nullopt : std::optional(1);
     add_pool(layout, {HostSlots{.host = input.hostname, .slots = slots}}, line, input);
@@ -161,6 +188,7 @@ JobLayout lay_out(const CommandLine& line, const LayoutInput& input) {
     }
     layout.pool_of.push_back(static_cast<int>(layout.pools.size()) - 1);
   }
+  layout.by_slurm = layout.by_slurm || are_in_slurms_allocation(layout.hosts, input);
   return layout;
 }
 

@@ -23,7 +23,7 @@ struct JobLayout {
   std::vector<Pool> pools;
   std::vector<int> pool_of;  // by program
   std::string hosts_from;    // "-H", ...; empty: no hosts are named
-  bool by_slurm = false;     // the hosts are allocated by Slurm
+  bool by_slurm = false;     // all hosts are in Slurm's allocation
 
   bool all_here() const;
 };

@@ -174,7 +174,7 @@ constexpr OtherOption kOptions[] = {
     {"--display-allocation --display-devel-map --display-devel-allocation", kMpirun, alias, 0, "--display-map"},
     {"--display-diffable-map", kMpirun4, alias, 0, "--display-map"},
     {"--display-topo", kMpirun, alias, 0, "--display-map --report-bindings"},
-    {"--display", kMpirun5, same, 1, "map, allocation and bind; the variants for developers print the same"},
+    {"--display", kMpirun5, same, 1, "map, allocation, bind and topo; the variants for developers print the same"},
     {"--runtime-options", kMpirun5, refused, 1, "its words are options here: --dry-run, --timeout SECONDS, ..."},
     {"--do-not-launch", kMpirun, alias, 0, "--dry-run"},
     {"--show-progress", kMpirun, alias, 0, "--verbose"},

@@ -219,9 +219,9 @@ void Job::on_signals() {
   for (const int signal : signals_.take()) {
     if (signal == SIGCHLD || (elastic_ && elastic_->early_end().take_notice(signal))) continue;
     if (asks_to_end(signal)) {
+      if (!end_.interrupted(signal, Clock::now())) continue;
       impatient_ = !processes_.any_left();
       if (elastic_) elastic_->stop();
-      end_.interrupted(signal, Clock::now());
     }
     processes_.signal_ranks(signal == SIGTSTP ? SIGSTOP : signal);
     if (signal != SIGTSTP) continue;

@@ -112,14 +112,14 @@ class JobOutput {
   }
   void close_all() {
     for (OutputStream* stream : streams()) stream->close();
-    append(tracebacks_.rest());
+    errors().append(tracebacks_.rest());
   }
   bool all_closed() const {
     return std::ranges::all_of(streams(), [](const OutputStream* stream) { return stream->closed(); });
   }
 
-  // Writes text to standard error, in order with the ranks' lines; say() a line of hvdrun's own.
-  void append(std::string_view text) { errors().append(text); }
+  // Writes lines of hvdrun's own to standard error, in order with the ranks' lines; say() one of them.
+  void append(std::string_view text) { errors().append_lines(text); }
   void say(const std::string& line) { append("hvdrun: " + line + "\n"); }
   bool all_written() const { return standard_output_->empty() && (!standard_error_ || standard_error_->empty()); }
 
@@ -131,7 +131,7 @@ class JobOutput {
   }
   void show_due(TimePoint now) {
     for (OutputStream* stream : streams()) stream->show_partial(now);
-    if (const std::string held_back = tracebacks_.due(now); !held_back.empty()) append(held_back);
+    if (const std::string held_back = tracebacks_.due(now); !held_back.empty()) errors().append(held_back);
   }
 
   // Of the rank's standard error.

@@ -70,6 +70,11 @@ class OutputSink {
     begins_line_ = bytes.back() == '\n';
     draw_bars();
   }
+  // Text that begins a line, also behind output that ended inside of one.
+  void append_lines(std::string_view bytes) {
+    if (!begins_line_ && !bytes.empty()) append("\n");
+    append(bytes);
+  }
   // Shows a line that will be overwritten, in the order of the places; an empty text removes it. Requires draws_bars().
   void set_bar(int place, std::string text) {
     bars_.set(place, std::move(text));

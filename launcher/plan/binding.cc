@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/process.h"
+#include "core/base/text.h"
 
 namespace hvd::launcher {
 namespace {
@@ -26,11 +27,13 @@ constexpr NamedUnit kBindUnits[] = {{"none", CpuUnit::node},         {"core", Cp
                                     {"hwthread", CpuUnit::hwthread}, {"socket", CpuUnit::socket},
                                     {"package", CpuUnit::socket},    {"numa", CpuUnit::numa}};
 
+// As in Open MPI, whose manual writes PACKAGE and OVERSUBSCRIBE, case does not matter.
 template <std::size_t N>
 CpuUnit unit_named(std::string_view name, const NamedUnit (&units)[N], const std::string& option) {
+  const std::string word = in_lower_case(name);
   std::string names;
   for (const NamedUnit& unit : units) {
-    if (unit.name == name) return unit.unit;
+    if (unit.name == word) return unit.unit;
     names += (names.empty() ? "" : ", ") + std::string(unit.name);
   }
   throw InvalidArgument(option + " \"" + std::string(name) + "\": it may be " + names);
@@ -41,13 +44,6 @@ std::string_view take_until_colon(std::string_view& text) {
   const std::string_view part = text.substr(0, colon);
   text.remove_prefix(colon == std::string_view::npos ? text.size() : colon + 1);
   return part;
-}
-
-// Open MPI accepts both PE and pe.
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::ranges::transform(result, result.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return result;
 }
 
 int number_of(const Cpu& cpu, CpuUnit unit) {
@@ -177,32 +173,36 @@ std::vector<int> widen(const CpuGroup& cpu_group, CpuUnit unit, const std::vecto
 }  // namespace
 
 void parse_bind_to(std::string_view text, Binding& binding) {
-  binding.bind_to = unit_named(take_until_colon(text), kBindUnits, "-bind-to");
+  const std::string_view unit = take_until_colon(text);
+  if (!unit.empty() || text.empty()) binding.bind_to = unit_named(unit, kBindUnits, "-bind-to");
   if (text.empty()) return;
-  if (text != "overload-allowed") {
+  if (in_lower_case(text) != "overload-allowed") {
     throw InvalidArgument("-bind-to: \"" + std::string(text) + "\" is not overload-allowed");
   }
   binding.overload = true;
 }
 
 void parse_map_by(std::string_view text, Binding& binding) {
+  const bool has_modifiers_only = text.starts_with(':') && text.size() > 1;  // ":OVERSUBSCRIBE"
   std::string_view unit = take_until_colon(text);
-  if (unit == "ppr") {
+  if (in_lower_case(unit) == "ppr") {
     const auto per_unit = number_within(take_until_colon(text), 1);
     if (!per_unit) throw InvalidArgument("-map-by ppr: write for instance ppr:2:socket");
     binding.per_unit = *per_unit;
     unit = take_until_colon(text);
   }
-  binding.map_by = unit_named(unit, kMapUnits, "-map-by");
+  if (!has_modifiers_only) binding.map_by = unit_named(unit, kMapUnits, "-map-by");
   while (!text.empty()) {
-    const std::string modifier = lower(take_until_colon(text));
+    const std::string modifier = in_lower_case(take_until_colon(text));
     if (modifier == "oversubscribe") {
       binding.oversubscribe = binding.overload = true;
     } else if (modifier == "overload-allowed") {
       binding.overload = true;
     } else if (const auto cores = modifier.starts_with("pe=") ? number_within(modifier.substr(3), 1) : std::nullopt) {
       binding.cores_per_rank = *cores;
-    } else if (modifier != "nooversubscribe") {
+    } else if (modifier == "nooversubscribe") {
+      binding.no_oversubscribe = true;
+    } else {
       throw InvalidArgument("-map-by: \"" + modifier + "\" is not PE=N or OVERSUBSCRIBE");
     }
   }

@@ -24,13 +24,14 @@ struct Binding {
   std::optional<CpuUnit> rank_by;  // empty: in the order of mapping
   std::optional<CpuUnit> bind_to;  // node: not bound; empty: to cores with PE= or ppr, else not bound
   bool oversubscribe = false;      // by -map-by: more ranks than slots are allowed
+  bool no_oversubscribe = false;   // by -map-by: the same as --nooversubscribe
   bool overload = false;           // ranks may share the CPUs that they are bound to
   bool operator==(const Binding&) const = default;
 };
 
 // Parse the values of the options; each throws InvalidArgument with the option's name and the values it may have.
 void parse_bind_to(std::string_view text, Binding& binding);  // none, core, hwthread, socket, numa; :overload-allowed
-void parse_map_by(std::string_view text, Binding& binding);   // slot, ..., ppr:N:socket; :PE=N
+void parse_map_by(std::string_view text, Binding& binding);   // slot, ..., ppr:N:socket; :PE=N; only modifiers, too
 void parse_rank_by(std::string_view text, Binding& binding);  // slot, core, hwthread, socket, numa, node
 
 // The ascending CPU numbers of each rank; empty: not bound. Throws InvalidArgument if there are too few CPUs.

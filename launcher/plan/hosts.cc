@@ -13,7 +13,7 @@ namespace {
 int parse_slots(std::string_view digits, std::string_view entry, const std::string& where) {
   if (const auto slots = number_within(digits, 1, kMaxSlots)) return *slots;
   throw InvalidArgument(where + ": \"" + std::string(entry) +
-                        "\" does not end in a number of slots; write for instance localhost:4");
+                        "\" does not end in a number of slots; write for instance localhost:4, or [::1]:4");
 }
 
 // Names are passed on the command line of ssh: they must not look like its options.
@@ -27,29 +27,50 @@ void check_name(std::string_view name, std::string_view entry, const std::string
 
 // `where` is the beginning of error messages.
 HostSlots parse_host(std::string_view entry, const std::string& where) {
-  const auto colon = entry.find(':');
-  std::string_view name = entry.substr(0, colon);
+  std::string_view place = entry;
   HostSlots result;
-  if (const auto at = name.find('@'); at != std::string_view::npos) {
-    check_name(name.substr(0, at), entry, where);
-    result.user = name.substr(0, at);
-    name.remove_prefix(at + 1);
+  if (const auto at = place.find('@'); at < place.find(':')) {
+    check_name(place.substr(0, at), entry, where);
+    result.user = place.substr(0, at);
+    place.remove_prefix(at + 1);
   }
+  const auto bracket = place.starts_with('[') ? place.find(']') : std::string_view::npos;  // [2001:db8::1]:4
+  const bool is_ipv6 = bracket != std::string_view::npos;
+  const std::string_view name = is_ipv6 ? place.substr(1, bracket - 1) : place.substr(0, place.find(':'));
+  place.remove_prefix(is_ipv6 ? bracket + 1 : name.size());
   check_name(name, entry, where);
   result.host = name;
-  if (colon != std::string_view::npos) result.slots = parse_slots(entry.substr(colon + 1), entry, where);
+  if (place.empty()) return result;
+  if (!place.starts_with(':')) throw InvalidArgument(where + ": \"" + std::string(entry) + "\" is not a host's name");
+  result.slots = parse_slots(place.substr(1), entry, where);
   return result;
 }
 
-// Parses "slots=4" and the like; returns false for other words.
+// "a slots = 4 # four" and "a slots = 4 // four" become "a slots=4".
+std::string without_comment_and_spaces(std::string_view line) {
+  line = line.substr(0, std::min(line.find('#'), line.find("//")));
+  std::string result;
+  for (const char c : line) {
+    const bool is_space = c == ' ' || c == '\t' || c == '\r';
+    if (is_space && result.ends_with('=')) continue;
+    if (c == '=') result.erase(result.find_last_not_of(" \t") + 1);
+    result += c;
+  }
+  return result;
+}
+
+// Parses "slots=4" and the like, by all of Open MPI's names for them; returns false for other words.
 bool parse_clause(std::string_view word, HostSlots& host, const std::string& where) {
   const auto equals = word.find('=');
   if (equals == std::string_view::npos) return false;
   const std::string_view name = word.substr(0, equals), value = word.substr(equals + 1);
-  if (name == "slots") {
+  if (name == "slots" || name == "cpu" || name == "count") {
     host.slots = parse_slots(value, word, where);
-  } else if (name == "max_slots" || name == "max-slots") {
+  } else if (name == "max_slots" || name == "max-slots" || name == "slots_max" || name == "slots-max") {
     host.max_slots = parse_slots(value, word, where);
+  } else if (name == "username" || name == "user") {  // Open MPI's name, and MPICH's
+    check_name(value, word, where);
+    host.user = value;
   } else {
     return false;
   }
@@ -271,7 +292,7 @@ std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& 
     std::string line;
     std::getline(lines, line);
     ++number;
-    std::istringstream words(line.substr(0, line.find('#')));
+    std::istringstream words(without_comment_and_spaces(line));
     std::string entry;
     if (!(words >> entry)) continue;
     const std::string where = "line " + std::to_string(number) + " of " + name;

@@ -27,9 +27,10 @@ struct HostSlots {
 // Throws InvalidArgument.
 std::vector<HostSlots> parse_hosts(std::string_view text, std::optional<int> without_number = 1);
 
-// Parses the lines of a hostfile: "HOST slots=N max_slots=M" (Open MPI, Horovod) or "HOST:N" (MPICH). # begins a
-// comment. Entries of the same host add up; a host named once and without a number has no slots yet, as in Open MPI.
-// Throws InvalidArgument, with the line's number; `name` is the file's name in messages.
+// Parses the lines of a hostfile: "HOST slots=N max_slots=M username=NAME" (Open MPI, Horovod) or "HOST:N user=NAME"
+// (MPICH). # and // begin a comment, and = may have spaces around it. Entries of the same host add up; a host named
+// once and without a number has no slots yet, as in Open MPI. Throws InvalidArgument, with the line's number; `name` is
+// the file's name in messages.
 std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& name = "the hostfile");
 
 // The name of this machine, and its addresses as inet_ntop() writes them.
@@ -52,7 +53,8 @@ struct Allocation {
 
 // Returns the allocation to use if neither -H nor --hostfile is given; empty if there is none. Throws InvalidArgument
 // for malformed variables; exceptions of `read_file` propagate.
-// The caller ignores an allocation that consists of this machine alone: it does not limit the number of ranks.
+// Of an allocation that consists of this machine alone the caller takes the number of ranks if no option gives it:
+// such an allocation does not limit -np.
 std::optional<Allocation> read_allocation(const Environment& environment,
                                           const std::function<std::string(const std::string& path)>& read_file);
 

@@ -24,13 +24,18 @@ std::string trimmed(std::string_view text) {
 RemoteShell with_parameters_of_open_mpi(RemoteShell shell, const std::vector<std::pair<std::string, std::string>>& mca,
                                         const Environment& environment) {
   if (!shell.command.empty()) return shell;
-  std::string agents;
-  if (const auto it = environment.find("OMPI_MCA_plm_rsh_agent"); it != environment.end()) agents = it->second;
-  for (const auto& [name, value] : mca) {
-    if (name == "plm_rsh_agent") agents = value;
-  }
+  const auto parameter = [&](const std::string& name) {
+    std::string value;
+    if (const auto it = environment.find("OMPI_MCA_plm_rsh_" + name); it != environment.end()) value = it->second;
+    for (const auto& [given, text] : mca) {
+      if (given == "plm_rsh_" + name || given == "plm_ssh_" + name) value = text;
+    }
+    return value;
+  };
+  const std::string agents = parameter("agent");
   shell.command = trimmed(std::string_view(agents).substr(0, agents.find(':')));
   if (shell.command == "ssh") shell.command.clear();
+  shell.arguments = hvd::split_list(parameter("args"), ' ');
   return shell;
 }
 
@@ -74,6 +79,7 @@ std::string start_by_remote_shell(const RemoteShell& shell, const HostSlots& hos
     if (shell.port) words.insert(words.end(), {"-p", std::to_string(*shell.port)});
     if (!shell.identity_file.empty()) words.insert(words.end(), {"-i", shell.identity_file});
   }
+  words.insert(words.end(), shell.arguments.begin(), shell.arguments.end());
   if (!host.user.empty()) words.insert(words.end(), {"-l", host.user});
   // The program's path is quoted twice: for the local shell and for the host's.
   words.insert(words.end(), {host.host, shell_quoted(hvdrun), kAgent});

@@ -23,6 +23,7 @@ struct RemoteShell {
   std::string command{};  // of --rsh: shell text to which host and command are appended; empty: ssh
   std::optional<int> port{};
   std::string identity_file{};
+  std::vector<std::string> arguments{};  // more for ssh, or for the command: of Open MPI's plm_rsh_args
   bool operator==(const RemoteShell&) const = default;
 };
 
@@ -36,7 +37,8 @@ struct AgentOptions {
   Duration start_timeout{};
 };
 
-// Without --rsh, takes the first command of Open MPI's plm_rsh_agent (A:B), given by -mca or else in the environment.
+// Without --rsh, takes the first command of Open MPI's plm_rsh_agent (A:B), and the words of its plm_rsh_args, which it
+// appends; each is given by -mca or else in the environment. Open MPI 5 calls them plm_ssh_agent and plm_ssh_args.
 RemoteShell with_parameters_of_open_mpi(RemoteShell shell, const std::vector<std::pair<std::string, std::string>>& mca,
                                         const Environment& environment);
 

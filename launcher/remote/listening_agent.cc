@@ -378,6 +378,9 @@ ListenOptions parse_listen(const std::vector<std::string>& words) {
   }
   const auto colon = place.rfind(':');
   if (colon != std::string::npos) options.host = place.substr(0, colon);
+  if (options.host.starts_with('[') && options.host.ends_with(']')) {  // [::1]:7780
+    options.host = options.host.substr(1, options.host.size() - 2);
+  }
   const auto port = parse_number<std::uint16_t>(place.substr(colon == std::string::npos ? 0 : colon + 1));
   if (!port || options.host.empty()) {
     throw InvalidArgument("hvdrun agent --listen " + place + ": [ADDRESS:]PORT, with a port from 0 to 65535");

@@ -137,11 +137,14 @@ Deadline JobEnd::stage_end() const {
   return waits ? std::max(stage_deadline_, failed_at_ + kCulpritTime) : stage_deadline_;
 }
 
-void JobEnd::interrupted(int signal, TimePoint now) {
+bool JobEnd::interrupted(int signal, TimePoint now) {
+  if (signal == last_forwarded_ && now < forwarded_at_ + kOneSignal) return false;
   last_forwarded_ = signal;
+  forwarded_at_ = now;
   begin(Stage::grace, Reason::interrupted, now + grace_);
   if (reason_ == Reason::interrupted && interrupting_signal_ == 0) interrupting_signal_ = signal;
   if (signal == SIGINT && ++keyboard_interrupts_ == 2) begin(Stage::terminating, reason_, now);
+  return true;
 }
 
 bool JobEnd::host_lost(const LostHost& host, TimePoint now) {

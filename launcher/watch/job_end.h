@@ -129,8 +129,10 @@ class JobEnd {
   void elastic_over(bool has_failed, std::optional<int> culprit, TimePoint now);
   // The processes have left in order before the job had finished, as they were told.
   void ended_early(TimePoint now) { begin(Stage::grace, Reason::ended_early, now + grace_); }
-  // SIGINT, SIGTERM, ... was received and forwarded. A second SIGINT makes SIGKILL due at once.
-  void interrupted(int signal, TimePoint now);
+  // SIGINT, SIGTERM, ... was received, and is to be forwarded. A second SIGINT makes SIGKILL due at once. Returns false
+  // for one that is only the previous one again, and is to be ignored: `timeout` signals hvdrun, and then its whole
+  // process group; some wrappers forward the Ctrl-C that the terminal has sent to hvdrun, too.
+  bool interrupted(int signal, TimePoint now);
   // The reader of hvdrun's output has closed it (`| head`): no grace period.
   void output_closed(TimePoint now) {
     if (stage_ == Stage::running) begin(Stage::grace, Reason::output_closed, now);
@@ -180,6 +182,7 @@ class JobEnd {
 
  private:
   enum class Stage { running, grace, terminating, killing };
+  static constexpr Duration kOneSignal = std::chrono::milliseconds(100);  // nobody presses Ctrl-C twice in that time
 
   void begin(Stage stage, Reason reason, Deadline deadline);
   Deadline stage_end() const;
@@ -196,6 +199,7 @@ class JobEnd {
   int other_exit_code_ = 1;  // of what could not be started, or of the server that failed
   int interrupting_signal_ = 0;
   int last_forwarded_ = 0;
+  TimePoint forwarded_at_{};
   int keyboard_interrupts_ = 0;
   int signal_sent_ = 0;
   bool gave_up_ = false;

@@ -9,6 +9,7 @@ import resource
 import select
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -768,6 +769,22 @@ def test_two_interrupts_kill_at_once(start):
     assert "ranks 0, 1 terminated by hvdrun (SIGKILL)" in errors
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_hvdrun_and_its_process_group_is_one(start, number):
+    """As coreutils' timeout sends it. On a busy machine hvdrun may see the second one too late to know that."""
+    trap = f"trap 'echo saving; sleep 0.5; echo saved; exit 0' {number.name[3:]}"
+    command = f"{trap}; echo ready; while :; do sleep 0.05; done"
+    for _ in range(5):
+        process = start("-np", 2, "--grace", 30, "sh", "-c", command, start_new_session=True)
+        assert read_lines(process.stdout, 2) == ["ready"] * 2
+        process.send_signal(number)
+        os.killpg(process.pid, number)
+        output, errors = process.communicate(timeout=TIMEOUT)
+        if process.returncode == 0 and sorted(output.split()) == ["saved"] * 2 + ["saving"] * 2:
+            return
+    pytest.fail(output + errors)
+
+
 def test_ranks_stop_and_go_on_with_hvdrun(start):
     process = start("-np", 2, "sh", "-c", "echo $$; exec sleep 600")
     everybody = [process.pid, *map(int, read_lines(process.stdout, 2))]
@@ -1033,6 +1050,21 @@ def test_a_job_that_takes_too_long_is_ended(run):
     assert "the job has reached its --timeout; ranks 0, 1 terminated by hvdrun (SIGTERM)" in done.stderr
     assert time.monotonic() - begun < at_most(10)
     assert run("-np", 1, "-timeout", 60, "true").returncode == 0
+    environment = {**os.environ, "MPIEXEC_TIMEOUT": "1"}
+    assert run("-np", 1, "sleep", 600, env=environment).returncode == 124
+    assert run("-np", 1, "-timeout", 0, "sleep", 1.5, env=environment).returncode == 0
+    assert run("-np", 1, "true", env={**os.environ, "MPIEXEC_TIMEOUT": "soon"}).returncode == 2
+
+
+def test_lines_of_hvdrun_begin_a_line(run):
+    done = run("-np", 1, "sh", "-c", "printf ... >&2; exit 3")
+    assert done.stderr.startswith("...\nhvdrun: rank 0"), done.stderr
+
+
+def test_an_allocation_of_this_host_alone_gives_the_number_of_ranks(run):
+    environment = {**os.environ, "SLURM_JOB_NODELIST": socket.gethostname(), "SLURM_TASKS_PER_NODE": "3"}
+    assert run("echo", "x", env=environment).stdout == "x\n" * 3
+    assert run("-np", 4, "echo", "x", env=environment).stdout == "x\n" * 4
 
 
 @pytest.mark.timed

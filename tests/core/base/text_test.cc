@@ -11,6 +11,8 @@ TEST_CASE("a list has the parts between its separators that are not empty") {
   CHECK(split_list("eth0,ib:0", ',') == std::vector<std::string>{"eth0", "ib:0"});
 }
 
+TEST_CASE("words are compared in lower case") { CHECK(in_lower_case("PPR:2:Node_ä") == "ppr:2:node_ä"); }
+
 TEST_CASE("lists of ranks stay short") {
   CHECK(ranges_text({}) == "");
   CHECK(ranges_text({3}) == "3");

@@ -106,6 +106,11 @@ TEST_CASE("options arrive where they belong") {
   CHECK(parse_command_line({"-stdin=none", "prog"}).input_rank == std::nullopt);
 }
 
+TEST_CASE("the hosts of several -H add up, as with mpirun") {
+  CHECK(parse_command_line({"-H", "a:16", "-H", "b:16,c", "--hosts", "d", "ls"}).programs.front().hosts ==
+        "a:16,b:16,c,d");
+}
+
 TEST_CASE("what is not given has its default") {
   const CommandLine line = parse_command_line({"prog"});
   const ProgramLine& program = line.programs.front();
@@ -264,6 +269,25 @@ TEST_CASE("torchrun's and Open MPI 5's words for output") {
   CHECK((listed.job.output.tag && listed.job.output.files_only && listed.job.output.timestamp &&
          listed.job.output.merge_errors));
   CHECK((listed.display_map && listed.job.report_bindings));
+  const CommandLine capital = parse_command_line(
+      {"--output", "TAG,DIR=Dir", "--display", "MAP-DEVEL,BIND", "--map-by", ":NOOVERSUBSCRIBE", "ls"});
+  CHECK(capital.job.output.tag);
+  CHECK(capital.job.output.directory == "Dir");
+  CHECK((capital.display_map && capital.job.report_bindings && capital.placement.no_oversubscribe));
+  CHECK(parse_command_line({"--display", "topo", "ls"}).display_map);
+  CHECK(parse_command_line({"-N", "4", "--map-by", ":OVERSUBSCRIBE", "ls"}).placement.oversubscribe);
+  struct OfFiles {
+    const char *given, *directory;
+    bool files_only;
+  };
+  for (const OfFiles& row :
+       {OfFiles{"d:nocopy", "d", true}, OfFiles{"d:nojobid", "d", false}, OfFiles{"d:nojobid,nocopy", "d", true},
+        OfFiles{"d:e", "d:e", false}, OfFiles{"d:", "d:", false}, OfFiles{"a:b:NOCOPY", "a:b", true}}) {
+    const OutputOptions output = parse_command_line({"--output-filename", row.given, "ls"}).job.output;
+    CHECK(output.directory == row.directory);
+    CHECK(output.files_only == row.files_only);
+  }
+  CHECK(parse_command_line({"--output", "tag,dir=d:nocopy", "ls"}).job.output.files_only);
   CHECK(parse_command_line({"-launcher", "rsh", "ls"}).start.remote_shell.command == "rsh");
   CHECK(parse_command_line({"-bootstrap", "fork", "ls"}).start.by == StartedBy::local);
   CHECK(parse_command_line({"-master-port", "1", "-q", "ls"}).exports == Arguments{"MASTER_PORT=1"});
@@ -373,12 +397,13 @@ TEST_CASE("a wrong command line is an error that names what is wrong") {
       {{"--nnodes", "2", "--node-rank", "0", "ls"}, "--node-rank 0: start hvdrun once"},
       {{"--nnodes", "none", "ls"}, "--nnodes none: a number of hosts"},
       {{"--oversubscribe", "--nooversubscribe", "ls"}, "give one of them"},
+      {{"--oversubscribe", "--map-by", "slot:NOOVERSUBSCRIBE", "ls"}, "give one of them"},
       {{"-genv", "A"}, "--genv needs a name and a value"},
       {{"-genv", "=1", "ls"}, "a name is missing"},
       {{"--tee", "3", "ls"}, "say where, with --output-filename DIR"},
       {{"--redirects", "1", "--log-dir", "logs", "ls"}, "--redirects 1: 3, both streams of all ranks, or 0"},
       {{"--output", "xml", "ls"}, "--output xml: tag, timestamp"},
-      {{"--display", "topo", "ls"}, "--display topo: map, allocation or bind"},
+      {{"--display", "cores", "ls"}, "--display cores: map, allocation, bind or topo"},
       {{"--fusion-threshold-mb", "much", "ls"}, "--fusion-threshold-mb much: a number of megabytes"},
       {{"-m", "--no-python", "module"}, "-m and --no-python"},
       {{"--completion", "fish"}, "--completion fish: bash or zsh"},

@@ -65,6 +65,33 @@ TEST_CASE("on its own host, --launcher local and --standalone leave an allocatio
   CHECK(ranks_on_hosts({"--nnodes", "1", "x"}, slurm) == std::vector<int>{2});
 }
 
+TEST_CASE("srun also reaches hosts that -H chooses from Slurm's allocation") {
+  const Environment slurm = {{"SLURM_JOB_NODELIST", "n[1-3]"}, {"SLURM_TASKS_PER_NODE", "2(x3)"}};
+  const auto by_slurm = [](const char* hosts, const Environment& environment) {
+    return lay_out(parse_command_line({"-H", hosts, "x"}),
+                   {.environment = environment,
+                    .read_file = {},
+                    .is_here = [](const std::string& host) { return host == "n1"; },
+                    .hostname = "n1"})
+        .by_slurm;
+  };
+  CHECK(by_slurm("n1:2,n3:2", slurm));
+  CHECK_FALSE(by_slurm("n1:2,n4:2", slurm));
+  CHECK_FALSE(by_slurm("me@n2:2", slurm));
+  CHECK_FALSE(by_slurm("n2:2", {}));
+  CHECK_FALSE(by_slurm("n2:2", {{"SLURM_JOB_NODELIST", "n[2"}}));
+}
+
+TEST_CASE("an allocation of this host alone gives the number of ranks, and does not limit it") {
+  const Environment slurm = {{"SLURM_JOB_NODELIST", "here"}, {"SLURM_TASKS_PER_NODE", "3"}};
+  CHECK(ranks_on_hosts({"x"}, slurm) == std::vector<int>{3});
+  CHECK(ranks_on_hosts({"-np", "1", "x", ":", "y"}, slurm) == std::vector<int>{3});
+  CHECK(ranks_on_hosts({"-np", "5", "x"}, slurm) == std::vector<int>{5});
+  CHECK(ranks_on_hosts({"-N", "4", "x"}, slurm) == std::vector<int>{4});
+  CHECK(ranks_on_hosts({"--slots-per-host", "4", "x"}, slurm) == std::vector<int>{4});
+  CHECK_THROWS_WITH(ranks_on_hosts({"--launcher", "local", "x"}, slurm), Catch::Matchers::Contains("how many"));
+}
+
 TEST_CASE("hosts and slots that are not there are named") {
   struct Row {
     Arguments options;
@@ -77,6 +104,7 @@ TEST_CASE("hosts and slots that are not there are named") {
       {{"-N", "2", "-np", "3"}, "-N or -map-by ppr has places for 2 ranks, not for 3"},
       {{"--nolocal", "-np", "2"}, "--nolocal: there is no other host"},
       {{"--nooversubscribe", "-np", "3"}, "-np 3 but only 2 slots"},
+      {{"--map-by", "slot:NOOVERSUBSCRIBE", "-np", "3"}, "-np 3 but only 2 slots"},
       {{"--cpu-set", "1,4", "-np", "2"}, "--cpu-set 1,4: of here ranks may use the CPUs 0-3"},
   };
   for (Row row : rows) {

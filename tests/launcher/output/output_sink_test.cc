@@ -41,6 +41,20 @@ struct Observed {
   }
 };
 
+TEST_CASE("hvdrun's own lines begin a line, whatever a rank has written before") {
+  EventLoop loop;
+  Pipe pipe;
+  Observed observed;
+  OutputSink sink(loop, pipe.writer.get(), observed.callbacks());
+  sink.append_lines("hvdrun: one\n");
+  sink.append("...");
+  sink.append_lines("hvdrun: two\n");
+  sink.append_lines("");
+  sink.append("a\n");
+  sink.append_lines("hvdrun: three\n");
+  CHECK(pipe.read_available() == "hvdrun: one\n...\nhvdrun: two\na\nhvdrun: three\n");
+}
+
 TEST_CASE("a slow reader delays nobody and loses nothing") {
   EventLoop loop;
   Pipe pipe;

@@ -58,7 +58,12 @@ TEST_CASE("ranks are bound as they are mapped") {
       {4, "core", "ppr:4:node", "0,4 1,5 2,6 3,7"},
       {6, "core:overload-allowed", "slot", "0,4 1,5 2,6 3,7 0,4 1,5"},
       {6, "core", "slot:OVERSUBSCRIBE", "0,4 1,5 2,6 3,7 0,4 1,5"},
+      {6, "core", ":OVERSUBSCRIBE", "0,4 1,5 2,6 3,7 0,4 1,5"},
+      {6, "CORE:Overload-Allowed", "SLOT", "0,4 1,5 2,6 3,7 0,4 1,5"},
+      {2, ":overload-allowed", ":PE=2", "0-1,4-5 2-3,6-7"},
+      {2, "Core", "PPR:1:Package", "0,4 2,6"},
       {4, "core", "socket", "0,4 1,5 2,6 3,7", "core"},
+      {4, "core", "slot", "0,4 2,6 1,5 3,7", "PACKAGE"},
       {4, "core", "slot", "0,4 2,6 1,5 3,7", "socket"},
       {3, "core", "slot", "0,4 2,6 1,5", "numa"},
   };
@@ -98,6 +103,8 @@ TEST_CASE("what cannot be bound, or not understood, is refused") {
       {1, "core", "slot:PE=0", "slot", "is not PE=N"},
       {1, "core", "ppr:0:socket", "slot", "ppr:2:socket"},
       {1, "core", "ppr:2", "slot", "-map-by"},
+      {1, "core", "ppr:2::OVERSUBSCRIBE", "slot", "-map-by \"\""},
+      {1, "core", ":", "slot", "-map-by \"\""},
       {1, "core", "slot", "fill", "-rank-by \"fill\""},
   };
   for (const Row& row : rows) {

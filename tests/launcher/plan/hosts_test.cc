@@ -14,6 +14,11 @@ TEST_CASE("host lists are read") {
   CHECK(parse_hosts("a,b:2,a,a:3") == std::vector<HostSlots>{{"a", 5}, {"b", 2}});
   CHECK(parse_hosts("me@10.0.0.1:2,other@b") ==
         std::vector<HostSlots>{{"10.0.0.1", 2, {}, "me"}, {"b", 1, {}, "other"}});
+  CHECK(parse_hosts("[2001:db8::1]:2,me@[::1]") == std::vector<HostSlots>{{"2001:db8::1", 2}, {"::1", 1, {}, "me"}});
+  for (const char* text : {"[::1", "[]:2", "[::1]2", "[::1]:", "::1", "a:2@b"}) {
+    INFO(text);
+    CHECK_THROWS_AS(parse_hosts(text), InvalidArgument);
+  }
   for (const char* text : {"",     ":4",    "a:",   "a:0",          "a:-1",       "a:x", "a:4x",  "a:4,",
                            ",a",   "a:1:2", "a: 4", "a:9999999999", "@a",         "me@", "me@:4", "-oProxyCommand=x",
                            "-l@a", "me@-x", "a b",  "me@a,you@a",   "a:1000000,a"}) {
@@ -31,6 +36,9 @@ TEST_CASE("hostfiles of Open MPI, Horovod and MPICH are read") {
        {Row{"localhost slots=4\n", {{"localhost", 4}}},
         Row{"# nodes\n\n a slots=2 max_slots=4 # two\r\nb:3\n\tc", {{"a", 2, 4}, {"b", 3}, {"c"}}},
         Row{"a max-slots=8 slots=8\r\n\r\n", {{"a", 8, 8}}}, Row{"a\nb\na\nb slots=2\n", {{"a", 2}, {"b", 3}}},
+        Row{"a slots = 4 max_slots =8\nb slots= 2// two\n// none\n", {{"a", 4, 8}, {"b", 2}}},
+        Row{"a cpu=2 slots_max=4\nb count=3 slots-max=3", {{"a", 2, 4}, {"b", 3, 3}}},
+        Row{"a username=me slots=2\nb:3 user=me", {{"a", 2, {}, "me"}, {"b", 3, {}, "me"}}},
         Row{"me@a slots=2", {{"a", 2, {}, "me"}}}}) {
     CAPTURE(row.text);
     CHECK(parse_hostfile(row.text) == row.hosts);
@@ -46,7 +54,8 @@ TEST_CASE("what a hostfile says wrongly is told with its line") {
        {Row{"", "names no host"}, Row{"# none\n", "names no host"}, Row{"a\nb slots=x\n", "line 2 of the hostfile"},
         Row{"a slots=0", "line 1 of the hostfile"}, Row{"a slots 4", "\"slots\" is not understood"},
         Row{"a sockets=4", "\"sockets=4\" is not understood"}, Row{"a:0", "line 1"}, Row{"a max_slots=x", "line 1"},
-        Row{"a slots=4 max_slots=2", "more slots than max_slots"},
+        Row{"a slots=4 max_slots=2", "more slots than max_slots"}, Row{"a slots =", "line 1"},
+        Row{"a user=-x", "\"user=-x\" is not a host's name"},
         Row{"\n-x slots=4", "line 2 of the hostfile: \"-x\" is not a host's name"}}) {
     CHECK_THROWS_WITH(parse_hostfile(row.text), Catch::Matchers::Contains(row.in_message));
   }

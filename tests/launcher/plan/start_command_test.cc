@@ -46,6 +46,11 @@ TEST_CASE("ssh or what stands for it starts an agent") {
        {"10.9.0.3", 1},
        "/opt/bin/hvdrun",
        "/tmp/rsh -v 10.9.0.3 /opt/bin/hvdrun agent"},
+      {{.port = 2222, .arguments = {"-o", "ConnectionAttempts=10"}},
+       {"node1", 4, {}, "me"},
+       "hvdrun",
+       "ssh -x -o BatchMode=yes -p 2222 -o ConnectionAttempts=10 -l me node1 hvdrun agent"},
+      {{.command = "rsh", .arguments = {"-q"}}, {"node1"}, "hvdrun", "rsh -q node1 hvdrun agent"},
       {{.command = "kubexec.sh"}, {"pod-0", 1, {}, "me"}, "hvdrun", "kubexec.sh -l me pod-0 hvdrun agent"},
   };
   for (const Row& row : rows) CHECK(start_by_remote_shell(row.shell, row.host, row.hvdrun) == row.command);
@@ -66,6 +71,17 @@ TEST_CASE("Open MPI's parameter names the remote shell, unless --rsh does") {
         "rsh -x");
   CHECK(with_parameters_of_open_mpi({}, {{"plm_rsh_agent", "ssh : rsh"}}, {}).command.empty());
   CHECK(with_parameters_of_open_mpi({.command = "mine"}, {{"plm_rsh_agent", "rsh"}}, environment).command == "mine");
+}
+
+TEST_CASE("Open MPI's parameters add arguments to the remote shell, unless --rsh names another") {
+  using Words = std::vector<std::string>;
+  const Environment environment{{"OMPI_MCA_plm_rsh_args", "-o ConnectionAttempts=10"}};
+  CHECK(with_parameters_of_open_mpi({}, {}, {}).arguments.empty());
+  CHECK(with_parameters_of_open_mpi({}, {}, environment).arguments == Words{"-o", "ConnectionAttempts=10"});
+  const RemoteShell shell = with_parameters_of_open_mpi({.port = 1}, {{"plm_rsh_args", " -p  2233 "}}, environment);
+  CHECK(shell == RemoteShell{.port = 1, .arguments = {"-p", "2233"}});
+  CHECK(with_parameters_of_open_mpi({}, {{"plm_ssh_args", "-q"}}, {}).arguments == Words{"-q"});
+  CHECK(with_parameters_of_open_mpi({.command = "mine"}, {{"plm_rsh_args", "-q"}}, environment).arguments.empty());
 }
 
 TEST_CASE("by what agents are started follows from the hosts, unless it is said") {

@@ -212,7 +212,7 @@ TEST_CASE("a failure before the interruption stays the cause") {
 }
 
 TEST_CASE("the second Ctrl-C kills at once, a second SIGTERM does not") {
-  for (const Duration pause : {Duration(10ms), Duration(1500ms)}) {
+  for (const Duration pause : {Duration(100ms), Duration(1500ms)}) {
     JobEnd end(1, 1s);
     end.interrupted(SIGINT, kStart);
     end.signal_due(kStart + pause);
@@ -221,8 +221,18 @@ TEST_CASE("the second Ctrl-C kills at once, a second SIGTERM does not") {
   }
   JobEnd end(1, 1s);
   end.interrupted(SIGTERM, kStart);
-  end.interrupted(SIGTERM, kStart + 10ms);
-  CHECK_FALSE(end.signal_due(kStart + 10ms).has_value());
+  end.interrupted(SIGTERM, kStart + 100ms);
+  CHECK_FALSE(end.signal_due(kStart + 100ms).has_value());
+}
+
+TEST_CASE("a signal that comes twice at the same time is one") {
+  JobEnd end(1, 1s);
+  CHECK(end.interrupted(SIGINT, kStart));
+  CHECK_FALSE(end.interrupted(SIGINT, kStart + 1ms));
+  CHECK_FALSE(end.signal_due(kStart + 1ms).has_value());
+  CHECK(end.interrupted(SIGTERM, kStart + 2ms));
+  CHECK(end.interrupted(SIGINT, kStart + 150ms));
+  CHECK(end.signal_due(kStart + 150ms) == SIGKILL);
 }
 
 TEST_CASE("output that nobody reads ends the job as a broken pipe") {
