@@ -454,3 +454,15 @@ def test_no_framework_is_imported():
     environment = {name: value for name, value in os.environ.items() if "HVD" not in name}
     run = subprocess.run([sys.executable, "-c", NOTHING_ELSE], env=environment, capture_output=True, text=True)
     assert (run.stdout, run.returncode) == ("[]\n", 0), run.stderr
+
+
+@pytest.mark.ranks(2)
+def test_outputs_of_a_group_apart_from_other_arrays():
+    given = np.arange(10.0)
+    first, second = given[:2], given[4:6]
+    with pytest.raises(ValueError, match="overlaps another array of the group"):
+        hvd.grouped_allreduce([first, second], out=[second, first], op=hvd.Sum)
+    with pytest.raises(ValueError, match="overlaps another array of the group"):
+        hvd.grouped_allreduce([first, second], out=[given[5:7], given[8:]], op=hvd.Sum)
+    results = hvd.grouped_allreduce([first, second, first[:0]], out=[first, None, second[:0]], op=hvd.Sum)
+    assert [result.tolist() for result in results] == [[0, 2], [8, 10], []] and given[1] == 2

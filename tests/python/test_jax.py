@@ -674,3 +674,53 @@ def test_a_training_goes_on_from_the_checkpoints_of_the_page(tmp_path):
     without = training_of("whole", 200, batches, seed=7)
     training_of("parts", 100, batches, seed=7)
     assert training_of("parts", 200, batches[100:], seed=8) == without
+
+
+@pytest.mark.ranks(2)
+def test_a_nan_of_another_rank_is_named(form):
+    given = jnp.array([1.0, jnp.nan if hvd.rank() == 1 else 2.0])
+    with jax.debug_nans(True), pytest.raises(FloatingPointError, match="hvd_collective"):
+        form(hvd.allreduce)(given)
+    assert form(hvd.allreduce)(jnp.float32(hvd.rank())) == 0.5
+
+
+@pytest.mark.ranks(2)
+def test_weak_types_stay_weak(form):
+    reduced = form(hvd.allreduce)(1.0 + hvd.rank())
+    assert jax.typeof(reduced).weak_type
+    assert (jnp.ones(2, jnp.bfloat16) * reduced).dtype == jnp.bfloat16
+    state = hvd.broadcast_tree({"rate": 0.5, "weights": jnp.ones(2, jnp.bfloat16)})
+    assert (state["weights"] * state["rate"]).dtype == jnp.bfloat16
+    assert not jax.typeof(form(hvd.allreduce)(jnp.float32(1))).weak_type
+
+
+@pytest.mark.ranks(2)
+def test_a_broadcast_of_keys(form):
+    received = form(lambda key: hvd.broadcast(key, 1))(jax.random.key(hvd.rank()))
+    assert jax.random.uniform(received) == jax.random.uniform(jax.random.key(1))
+
+
+@pytest.mark.ranks(2)
+def test_passes_of_an_optimizer_whose_updates_are_wider_than_the_gradients():
+    def trained(optimizer):
+        weights = {"a": jnp.ones(3, jnp.bfloat16)}
+        state = optimizer.init(weights)
+        for _ in range(4):
+            gradients = {"a": jnp.full(3, hvd.rank() + 1, jnp.bfloat16)}
+            updates, state = jax.jit(optimizer.update)(gradients, state, weights)
+            weights = optax.apply_updates(weights, updates)
+        return weights["a"]
+
+    adam = optax.adam(0.1, mu_dtype=jnp.float32)
+    of_passes = trained(hvd.DistributedGradientTransformation(adam, backward_passes_per_step=2))
+    of_optax = trained(optax.MultiSteps(hvd.DistributedGradientTransformation(adam), 2))
+    assert of_passes.dtype == jnp.bfloat16 and of_passes.tolist() == of_optax.tolist()
+
+
+@pytest.mark.ranks(2)
+def test_hvd_jit_without_a_function_is_a_decorator():
+    @hvd.jit(static_argnums=0)
+    def scaled(factor, x):
+        return hvd.allreduce(x) * factor
+
+    assert scaled(2, jnp.float32(hvd.rank())) == 1

@@ -29,6 +29,7 @@ Common to all of them:
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Optional
@@ -321,10 +322,27 @@ def group_call(
     rooms = [room for _, room in paired]
     if out is not None:
         outputs_apart([each for each in outs if each is not None], map(_extent, rooms))
+        # Each result apart from the other arrays: it may come before these were read.
+        _require_apart(given, rooms)
     factors = prescale_factor, postscale_factor
     spec = _group_spec(_native.ALLREDUCE, "grouped_allreduce", name, process_set, given, op, *factors)
     addresses = [memory.address for memory in given], [room.address for room in rooms]
     return (spec, *addresses, (given, rooms, outs), given[0].stream), listed, rooms
+
+
+def _require_apart(given: Sequence[Memory], rooms: Sequence[Memory]) -> None:
+    """ValueError if a result would overwrite the array of another one."""
+    ends = sorted((*_extent(room), number) for number, room in enumerate(rooms))
+    starts = [first for first, _, _ in ends]
+    for number, (first, end) in enumerate(map(_extent, given)):
+        position = max(bisect.bisect_right(starts, first) - 1, 0)
+        while position < len(ends) and ends[position][0] < end:
+            begin, stop, owner = ends[position]
+            if owner != number and first < stop and begin < end and begin < stop:
+                raise ValueError(
+                    "out overlaps another array of the group: give each array itself, or one apart from all"
+                )
+            position += 1
 
 
 def _extent(memory: Memory) -> tuple[int, int]:

@@ -172,6 +172,31 @@ def check_passes() -> None:
         require_close(model, alone)
 
 
+def check_passes_of_both() -> None:
+    """Keras's accumulation and hvd's together: a step of all four batches."""
+    if not KERAS_3:
+        return
+    rank, rng = hvd.rank(), np.random.default_rng(0)
+    inputs = rng.random((32, 4), np.float32)
+    outputs = inputs.sum(1, keepdims=True)
+
+    def made(optimizer: Any) -> Any:
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        model.compile(optimizer=optimizer, loss="mse")
+        return model
+
+    optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)
+    ours = made(hvd.DistributedOptimizer(optimizer, backward_passes_per_step=2, average_aggregated_gradients=True))
+    alone = made(keras.optimizers.SGD(0.1, gradient_accumulation_steps=4))
+    for number in range(4):
+        own = slice(8 * number + 4 * rank, 8 * number + 4 * rank + 4)
+        ours.train_on_batch(inputs[own], outputs[own])
+        both = slice(8 * number, 8 * number + 8)
+        alone.train_on_batch(inputs[both], outputs[both])
+    assert np.allclose(ours.get_weights()[0], alone.get_weights()[0], atol=1e-6)
+
+
 def own_step(optimizer: Any, x: Any) -> None:
     optimizer.apply_gradients(optimizer._compute_gradients(lambda: (RANK + 1.0) * tf.reduce_sum(x), [x]))
 
@@ -757,20 +782,19 @@ def check_jit_compile() -> None:
 
 def compile_for_torch() -> None:
     """The training step is compiled, up to the reduction and from there on. Without a compiler for C++."""
-    import functools
-
     import torch
 
     compiling = torch.compile
     torch.compile = functools.partial(compiling, backend="eager")
-    model, alone = make_model(), make_model()
-    model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse", jit_compile=True)
-    alone.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse")
-    fit(model, epochs=1)
-    fit(alone, alone=True, epochs=1)
+    for optimizer in (keras.optimizers.SGD, keras.optimizers.Adam):
+        model, alone = make_model(), make_model()
+        model.compile(optimizer=hvd.DistributedOptimizer(optimizer(0.1)), loss="mse", jit_compile=True)
+        alone.compile(optimizer=optimizer(0.1), loss="mse")
+        fit(model, epochs=1)
+        fit(alone, alone=True, epochs=1)
+        assert model.jit_compile
+        require_close(model, alone)
     torch.compile = compiling
-    assert model.jit_compile
-    require_close(model, alone)
 
 
 if __name__ == "__main__":

@@ -257,7 +257,7 @@ def broadcast(
     """Gives every rank the root's array. All ranks of the set must call it.
 
     Args:
-        array: the same shape and dtype on every rank.
+        array: the same shape and dtype on every rank; or keys of `jax.random.key`.
         root_rank: the root's number in the job, also if the process set has fewer ranks.
         name: see `allreduce`.
         process_set: the ranks that take part.
@@ -276,9 +276,16 @@ def broadcast(
 def _grouped_broadcast(
     arrays: Sequence[Any], root_rank: int, name: str | None, process_set: ProcessSet
 ) -> list[jax.Array]:
+    """Keys of `jax.random.key` travel as their data."""
     root = arguments.rank(root_rank, "root_rank")
     operation = _Operation(_native.BROADCAST, "broadcast", name, process_set, root_rank=root)
-    return list(_run(operation, *_checked(operation, arrays)))
+    keys = [jnp.issubdtype(getattr(array, "dtype", float), jax.dtypes.prng_key) for array in arrays]
+    sent = [jax.random.key_data(array) if is_key else array for array, is_key in zip(arrays, keys)]
+    received = _run(operation, *_checked(operation, sent))
+    return [
+        jax.random.wrap_key_data(new, impl=jax.random.key_impl(array)) if is_key else new
+        for array, new, is_key in zip(arrays, received, keys)
+    ]
 
 
 def allgather(array: Any, name: str | None = None, process_set: ProcessSet = global_process_set) -> jax.Array:
@@ -413,11 +420,4 @@ def broadcast_tree(tree: Any, root_rank: int = 0, process_set: ProcessSet = glob
     leaves, structure = jax.tree.flatten(tree)
     if not leaves:
         return tree
-    keys = [jnp.issubdtype(getattr(leaf, "dtype", float), jax.dtypes.prng_key) for leaf in leaves]
-    sent = [jax.random.key_data(leaf) if is_key else leaf for leaf, is_key in zip(leaves, keys)]
-    received = _grouped_broadcast(sent, root_rank, None, process_set)
-    restored = [
-        jax.random.wrap_key_data(new, impl=jax.random.key_impl(leaf)) if is_key else new
-        for leaf, new, is_key in zip(leaves, received, keys)
-    ]
-    return jax.tree.unflatten(structure, restored)
+    return jax.tree.unflatten(structure, _grouped_broadcast(leaves, root_rank, None, process_set))

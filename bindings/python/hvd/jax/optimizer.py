@@ -85,7 +85,9 @@ def _after_passes(distributed: Any, passes: int) -> Any:
             return updates, _Passes(jnp.zeros_like(state.count), zeros, inner)
 
         def wait() -> tuple[Any, _Passes]:
-            return zeros, _Passes(state.count + 1, total, state.inner)
+            # Of the types of a step's updates, which an optimizer may make wider than the gradients.
+            none = jax.tree.map(jnp.zeros_like, jax.eval_shape(lambda: step()[0]))
+            return none, _Passes(state.count + 1, total, state.inner)
 
         return jax.lax.cond(state.count == passes - 1, step, wait)
 

@@ -70,7 +70,7 @@ def is_within_transformation() -> bool:
 
 
 def jit(
-    function: Callable[..., Any],
+    function: Callable[..., Any] | None = None,
     *,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Sequence[str] | None = None,
@@ -92,16 +92,18 @@ def jit(
     If the function has operations of hvd's, every rank must call it equally often, in the same order among them.
 
     Args:
-        function: as for `jax.jit`.
+        function: as for `jax.jit`; left out, the result is a decorator.
         static_argnums, static_argnames, donate_argnums, donate_argnames: as for `jax.jit`.
     """
-    compiled = functools.partial(
-        jax.jit,
-        static_argnums=static_argnums,
-        static_argnames=static_argnames,
-        donate_argnums=donate_argnums,
-        donate_argnames=donate_argnames,
-    )
+    options: dict[str, Any] = {
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames,
+    }
+    if function is None:
+        return functools.partial(jit, **options)
+    compiled = functools.partial(jax.jit, **options)
     ordinary = compiled(function)
 
     @compiled

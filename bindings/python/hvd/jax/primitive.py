@@ -46,7 +46,7 @@ def _results(*avals: Any, operation: Operation) -> tuple[list[Any], set[Any]]:
     shapes = [aval.shape for aval in avals]
     if operation.rows is not None:
         shapes = [(number, *shape[1:]) for number, shape in zip(operation.rows, shapes)]
-    return [aval.update(shape=shape, weak_type=False) for aval, shape in zip(avals, shapes)], {IN_ORDER}
+    return [aval.update(shape=shape) for aval, shape in zip(avals, shapes)], {IN_ORDER}
 
 
 def _leave_compilation_cache() -> None:
@@ -91,7 +91,13 @@ def _batch(
     return results, [0] * len(arrays)
 
 
-_compiled = jit(_collective.bind, static_argnames="operation")
+def _bind(*arrays: jax.Array, operation: Operation) -> Sequence[Any]:
+    return _collective.bind(*arrays, operation=operation)
+
+
+_bind.__qualname__ = _collective.name
+_bind._apply_primitive = True  # type: ignore[attr-defined]  # where JAX looks for a NaN: there is nothing within to repeat
+_compiled = jit(_bind, static_argnames="operation")
 
 
 def _perform(*arrays: jax.Array, operation: Operation) -> Sequence[Any]:

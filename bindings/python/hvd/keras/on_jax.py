@@ -274,21 +274,25 @@ class Accumulation:
         own = self.own_variables()
         variables = _without(own, [*optimizer._trainable_variables, *optimizer.variables])
         before = [variable.value for variable in variables]
+        held = [(variable, variable.value) for variable in own]  # Keras's own accumulation reads all of an optimizer's
 
         def step() -> list[Any]:
-            return _values_after(update, variables, before)
+            return _values_after(update, variables, before, held)
 
         def wait() -> list[Any]:
             if not self.counts_passes:
                 return before
-            return _values_after(lambda: optimizer.iterations.assign_add(1), variables, before)
+            return _values_after(lambda: optimizer.iterations.assign_add(1), variables, before, held)
 
         for variable, value in zip(variables, jax.lax.cond(self._is_last, step, wait)):
             variable.assign(value)
 
 
-def _values_after(assign: Callable[[], object], variables: list[Any], before: list[Any]) -> list[Any]:
-    with keras.StatelessScope(state_mapping=list(zip(variables, before))) as scope:
+def _values_after(
+    assign: Callable[[], object], variables: list[Any], before: list[Any], held: list[tuple[Any, Any]]
+) -> list[Any]:
+    """`held`: other variables that may be read, and their values."""
+    with keras.StatelessScope(state_mapping=[*zip(variables, before), *held]) as scope:
         assign()
     return [scope.get_current_value(variable) for variable in variables]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, Callable, Optional
 
@@ -42,6 +43,14 @@ class OnTorch(Backend):
 
     def aggregation(self, passes: int, reduce: Callable[..., Any], averages: bool) -> Any:
         return LocalAggregation(passes, reduce, averages)
+
+    def on_distributed(self, optimizer: Any) -> None:
+        """torch.compile looks for methods in `optimizer.__class__`, which is the plain optimizer's, but first here."""
+        optimizer.__dict__["apply"] = functools.partial(_apply, optimizer)
+
+
+def _apply(optimizer: Any, grads: Sequence[Any], trainable_variables: Iterable[Any] | None = None) -> None:
+    type(optimizer).apply(optimizer, grads, trainable_variables)
 
 
 class GradientReducer(gradients.GradientReducer):
