@@ -180,7 +180,7 @@ if is_wanted frameworks; then
   install_python_packages frameworks
   install_mxnet
 fi
+install_hvd_horovod
 wait "$building" || die "hvd was not built"
 trap - EXIT
 install_hvd
-install_hvd_horovod

@@ -1,7 +1,6 @@
 // hvd-simulate: simulates the control plane in jobs of any size. `hvd simulate` starts it; see docs/simulation.md.
 #include <cstdio>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "simulation/command_line.h"
@@ -28,12 +27,13 @@ std::ofstream open_json(const std::string& path) {
   return file;
 }
 
-nlohmann::json run(const Settings& settings) {
+// Returns what --json writes.
+std::string run(const Settings& settings) {
   show(heading(settings));
   if (settings.calibrates) {
     const Calibration calibration = calibrate(settings.job);
     show(calibration_table(calibration));
-    return to_json(settings, calibration);
+    return json_text(settings, calibration);
   }
   std::vector<Experiment> experiments;
   for (const int ranks : settings.curve ? curve_sizes(settings.job.ranks) : std::vector{settings.job.ranks}) {
@@ -43,16 +43,16 @@ nlohmann::json run(const Settings& settings) {
   }
   show(table(experiments.back()));
   if (settings.curve) show(curve_table(experiments));
-  return to_json(settings, experiments);
+  return json_text(settings, experiments);
 }
 
 void perform(const std::vector<std::string>& arguments) {
   const Settings settings = parse_command_line(arguments);
   if (!settings.information.empty()) return show(settings.information);
   std::ofstream file = open_json(settings.json);
-  const nlohmann::json report = run(settings);
+  const std::string report = run(settings);
   if (!file.is_open()) return;
-  file << report.dump(1) << '\n';
+  file << report;
   if (!file.flush()) throw std::runtime_error("--json " + settings.json + ": writing failed");
 }
 

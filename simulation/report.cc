@@ -142,14 +142,14 @@ std::string calibration_table(const Calibration& calibration) {
   return text;
 }
 
-nlohmann::json to_json(const Settings& settings, const std::vector<Experiment>& experiments) {
+std::string json_text(const Settings& settings, const std::vector<Experiment>& experiments) {
   nlohmann::json all = job_json(settings);
   all["jobs"] = nlohmann::json::array();
   for (const Experiment& experiment : experiments) all["jobs"].push_back(to_json(experiment));
-  return all;
+  return all.dump(1) + '\n';
 }
 
-nlohmann::json to_json(const Settings& settings, const Calibration& calibration) {
+std::string json_text(const Settings& settings, const Calibration& calibration) {
   nlohmann::json all = job_json(settings);
   for (std::size_t work = 0; work < kWorks; ++work) {
     const Cost& cost = calibration.costs[work];
@@ -165,7 +165,7 @@ nlohmann::json to_json(const Settings& settings, const Calibration& calibration)
                                   {"measured_work_us", us(row.measured_work)},
                                   {"predicted_work_us", us(row.predicted_work)}});
   }
-  return all;
+  return all.dump(1) + '\n';
 }
 
 }  // namespace hvd::simulation

@@ -1,7 +1,6 @@
 // Formats results: as tables for people and as JSON for programs. Pure.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -16,7 +15,8 @@ std::string table(const Experiment& experiment);
 std::string curve_table(const std::vector<Experiment>& experiments);
 std::string calibration_table(const Calibration& calibration);
 
-nlohmann::json to_json(const Settings& settings, const std::vector<Experiment>& experiments);
-nlohmann::json to_json(const Settings& settings, const Calibration& calibration);
+// What --json writes.
+std::string json_text(const Settings& settings, const std::vector<Experiment>& experiments);
+std::string json_text(const Settings& settings, const Calibration& calibration);
 
 }  // namespace hvd::simulation

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 #include <hvd.hpp>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -109,7 +108,7 @@ int run(const Settings& settings) {
     if (shows) show(table_row(settings, results.back()));
   }
   if (file.is_open()) {
-    file << to_json(settings, job, results).dump(1) << '\n';
+    file << json_text(settings, job, results);
     if (!file.flush()) throw std::runtime_error("--json " + settings.json + ": writing failed");
   }
   barrier();  // no rank leaves while others still work

@@ -361,7 +361,7 @@ std::string table_row(const Settings& settings, const Measured& row) {
                row.p99_us, row.algbw, row.busbw, static_cast<long long>(row.errors), row.errors > 0 ? " WRONG" : "");
 }
 
-nlohmann::json to_json(const Settings& settings, const Job& job, const std::vector<Measured>& rows) {
+std::string json_text(const Settings& settings, const Job& job, const std::vector<Measured>& rows) {
   nlohmann::json results = nlohmann::json::array();
   for (const Measured& row : rows) {
     results.push_back({{"bytes", row.bytes},
@@ -375,19 +375,20 @@ nlohmann::json to_json(const Settings& settings, const Job& job, const std::vect
                        {"busbw_gb_per_s", row.busbw},
                        {"errors", row.errors}});
   }
-  return {{"program", "hvd bench"},
-          {"version", job.version},
-          {"ranks", job.ranks},
-          {"hosts", job.hosts},
-          {"collective", text_of(kCollectives, settings.collective)},
-          {"dtype", dtype_text(settings)},
-          {"op", op_text(settings)},
-          {"in_place", settings.in_place},
-          {"grouped", settings.grouped},
-          {"arena", settings.arena},
-          {"seconds", settings.seconds},
-          {"warmup", settings.warmup},
-          {"results", results}};
+  const nlohmann::json report = {{"program", "hvd bench"},
+                                 {"version", job.version},
+                                 {"ranks", job.ranks},
+                                 {"hosts", job.hosts},
+                                 {"collective", text_of(kCollectives, settings.collective)},
+                                 {"dtype", dtype_text(settings)},
+                                 {"op", op_text(settings)},
+                                 {"in_place", settings.in_place},
+                                 {"grouped", settings.grouped},
+                                 {"arena", settings.arena},
+                                 {"seconds", settings.seconds},
+                                 {"warmup", settings.warmup},
+                                 {"results", results}};
+  return report.dump(1) + '\n';
 }
 
 }  // namespace hvd::bench

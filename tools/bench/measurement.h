@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -47,6 +46,7 @@ struct Job {
 // Lines that begin with #: what is measured, where, and the names of the columns.
 std::string heading(const Settings& settings, const Job& job);
 std::string table_row(const Settings& settings, const Measured& row);
-nlohmann::json to_json(const Settings& settings, const Job& job, const std::vector<Measured>& rows);
+// What --json writes.
+std::string json_text(const Settings& settings, const Job& job, const std::vector<Measured>& rows);
 
 }  // namespace hvd::bench
