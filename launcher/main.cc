@@ -269,12 +269,6 @@ AgentOptions agent_options(const CommandLine& line) {
           .start_timeout = line.start.timeout.value_or(kStartTimeout)};
 }
 
-// As it stands before a colon and a number.
-std::string bracketed(const std::string& host) {
-  const bool is_ipv6 = host.find(':') != std::string::npos;
-  return is_ipv6 ? "[" + host + "]" : host;
-}
-
 // The command that starts an agent on another host, on which one listens. Throws InvalidArgument.
 std::string start_by_address(const CommandLine& line, const std::map<std::string, std::string>& addresses,
                              const std::string& host, const std::string& hvdrun) {

@@ -156,8 +156,12 @@ int try_connect(const Endpoint& endpoint, Deadline deadline, AlarmClock& alarm, 
 
 std::string Address::to_string() const {
   if (kind == Kind::unix_abstract) return std::string(kUnix) + host;
+  return std::string(kTcp) + bracketed(host) + ":" + std::to_string(port);
+}
+
+std::string bracketed(const std::string& host) {
   const bool is_ipv6 = host.find(':') != std::string::npos;
-  return std::string(kTcp) + (is_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+  return is_ipv6 ? "[" + host + "]" : host;
 }
 
 Address Address::parse(std::string_view text) {

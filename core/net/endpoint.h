@@ -26,6 +26,9 @@ struct Endpoint {
 Endpoint local_endpoint(int fd);
 Endpoint peer_endpoint(int fd);
 
+// A host as it stands before a colon and a port: an IPv6 address in brackets.
+std::string bracketed(const std::string& host);
+
 // All endpoints of the address, best first; empty, with `cause` set, if its name is unknown. Host names are looked up
 // by the system's resolver, which has its own timeouts and takes no deadline.
 std::vector<Endpoint> resolve(const Address& address, bool for_listening, std::string& cause);

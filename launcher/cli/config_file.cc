@@ -3,9 +3,9 @@
 #include <yaml.h>
 
 #include <algorithm>
-#include <cctype>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 namespace hvd::launcher {
 namespace {
@@ -127,8 +127,7 @@ std::vector<ConfigEntry> read_entries(const std::string& yaml, const std::string
 
 // Booleans as in YAML 1.1.
 std::optional<bool> truth_of(const Scalar& scalar) {
-  std::string text = scalar.text;
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string text = in_lower_case(scalar.text);
   if (text == "true" || text == "yes" || text == "on" || text == "1") return true;
   if (text == "false" || text == "no" || text == "off" || text == "0") return false;
   return std::nullopt;

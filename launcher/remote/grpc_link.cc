@@ -22,6 +22,7 @@
 
 #include "core/base/error.h"
 #include "core/base/mutex.h"
+#include "core/net/endpoint.h"
 #include "launcher/remote/agent.grpc.pb.h"
 #include "launcher/remote/rpc_stream.h"
 
@@ -163,10 +164,6 @@ std::shared_ptr<grpc::ServerCredentials> credentials(const Certificate& certific
   return grpc::SslServerCredentials(options);
 }
 
-std::string with_port(const std::string& host) {
-  return host.find(':') == std::string::npos ? host + ":0" : "[" + host + "]:0";
-}
-
 using ClientReactor = grpc::ClientBidiReactor<proto::FromAgent, proto::ToAgent>;
 
 class ClientStream : public RpcStream<ClientReactor, proto::FromAgent, proto::ToAgent> {
@@ -283,7 +280,7 @@ class AgentListener::Service : public proto::Parent::CallbackService {
   std::uint16_t serve(const Certificate& certificate, const std::string& bind_host) {
     grpc::ServerBuilder builder;
     int port = 0;
-    builder.AddListeningPort(with_port(bind_host), credentials(certificate), &port);
+    builder.AddListeningPort(bracketed(bind_host) + ":0", credentials(certificate), &port);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
     builder.SetMaxReceiveMessageSize(static_cast<int>(kMaxMessage));

@@ -3,6 +3,7 @@ LearningRateScheduleCallback is given."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable
 
 import hvd.keras.callbacks as _hvd
@@ -15,25 +16,17 @@ class LearningRateScheduleCallback(_hvd.LearningRateScheduleCallback):  # type: 
     """As `hvd.keras.callbacks.LearningRateScheduleCallback`; but a number as the multiplier is to the power of the
     epochs since start_epoch."""
 
+    @functools.wraps(_hvd.LearningRateScheduleCallback.__init__)  # type: ignore[misc]
     def __init__(
         self,
         initial_lr: float,
         multiplier: float | Callable[[float], float],
         start_epoch: int = 0,
-        end_epoch: int | None = None,
-        staircase: bool = True,
-        momentum_correction: bool = True,
-        steps_per_epoch: int | None = None,
+        *args: Any,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(
-            initial_lr,
-            multiplier if callable(multiplier) else lambda epoch: multiplier ** (epoch - start_epoch),
-            start_epoch,
-            end_epoch,
-            staircase,
-            momentum_correction,
-            steps_per_epoch,
-        )
+        function = multiplier if callable(multiplier) else lambda epoch: multiplier ** (epoch - start_epoch)
+        super().__init__(initial_lr, function, start_epoch, *args, **kwargs)
 
 
 class BestModelCheckpoint(_hvd.BestModelCheckpoint):  # type: ignore[no-redef]
