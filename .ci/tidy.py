@@ -18,7 +18,13 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("include/", "core/", "ops/", "parameters/", "bindings/", "launcher/", "simulation/", "tools/")
-GCC_ONLY = {"-fno-gnu-unique", "-Wno-restrict", "-Wno-maybe-uninitialized", "-Wno-subobject-linkage"}
+GCC_ONLY = {
+    "-fno-gnu-unique",
+    "-Wno-restrict",
+    "-Wno-maybe-uninitialized",
+    "-Wno-subobject-linkage",
+    "--param=ggc-min-heapsize=524288",
+}
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache", "hvd-tidy")
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.MULTILINE)
 

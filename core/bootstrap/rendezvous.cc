@@ -21,7 +21,7 @@ namespace hvd {
 namespace {
 
 constexpr std::size_t kInfoBytes = 1024;
-constexpr std::size_t kMaxAddresses = 16;
+constexpr std::size_t kMaxHostAddresses = 16;
 constexpr std::size_t kMaxFailure = 400;
 constexpr const char* kLoopback = "127.0.0.1";
 
@@ -59,7 +59,7 @@ RendezvousInfo parse(std::span<const std::byte> bytes) {
   RendezvousInfo info{
       .failure = {}, .key = JobKey::from_hex(reader.get_string()), .port = reader.get<std::uint16_t>(), .hosts = {}};
   const auto count = reader.get_count(1);
-  for (std::uint32_t i = 0; i < count && i < kMaxAddresses; ++i) info.hosts.push_back(reader.get_string());
+  for (std::uint32_t i = 0; i < count && i < kMaxHostAddresses; ++i) info.hosts.push_back(reader.get_string());
   return info;
 }
 
