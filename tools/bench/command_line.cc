@@ -139,19 +139,19 @@ void refuse(const CLI::App& app, const std::vector<std::string>& names, const st
 }
 
 void check(const CLI::App& app, const Settings& settings) {
-  const Collective collective = settings.collective;
+  const hvd_collective collective = settings.collective;
   if (settings.ranks && *settings.ranks < 1) {
     throw std::invalid_argument("-np " + std::to_string(*settings.ranks) + ": at least one rank");
   }
   if (!(settings.seconds >= 0 && settings.seconds <= kMaxSeconds)) {  // also rejects NaN
     throw std::invalid_argument("--seconds: a number of seconds, 0 or more");
   }
-  if (collective == Collective::barrier) {
+  if (collective == HVD_BARRIER) {
     refuse(app, {"--dtype", "--arena", "--min-bytes", "--max-bytes", "--factor", "--sizes", "--tensors"},
            "a barrier has no tensors");
   }
   if (!reduces(collective)) refuse(app, {"--op"}, "only allreduce and reducescatter reduce");
-  if (collective != Collective::allreduce) {
+  if (collective != HVD_ALLREDUCE) {
     refuse(app, {"--in-place"}, "for allreduce (broadcast works in place anyway, the others never do)");
     refuse(app, {"--grouped"}, "for allreduce");
   }
@@ -165,7 +165,7 @@ void check(const CLI::App& app, const Settings& settings) {
 }
 
 std::vector<TensorSet> rows(const Settings& settings, const Texts& texts) {
-  if (settings.collective == Collective::barrier) return {TensorSet()};
+  if (settings.collective == HVD_BARRIER) return {TensorSet()};
   const std::size_t element_size = size_of(settings.dtype);
   if (!texts.tensors.empty()) return {parse_tensor_set(texts.tensors, element_size)};
   std::vector<std::uint64_t> sizes;
@@ -190,22 +190,19 @@ std::size_t size_of(hvd_dtype dtype) {
   return with_type(dtype, []<typename T>(std::type_identity<T>) { return sizeof(T); });
 }
 
-bool reduces(Collective collective) {
-  return collective == Collective::allreduce || collective == Collective::reducescatter;
+bool reduces(hvd_collective collective) { return collective == HVD_ALLREDUCE || collective == HVD_REDUCESCATTER; }
+
+bool divides(hvd_collective collective) {
+  return collective == HVD_ALLGATHER || collective == HVD_REDUCESCATTER || collective == HVD_ALLTOALL;
 }
 
-bool divides(Collective collective) {
-  return collective == Collective::allgather || collective == Collective::reducescatter ||
-         collective == Collective::alltoall;
-}
-
-double busbw_factor(Collective collective, int ranks) {
+double busbw_factor(hvd_collective collective, int ranks) {
   const double others = static_cast<double>(ranks - 1) / ranks;
   switch (collective) {
-    case Collective::allreduce: return 2 * others;
-    case Collective::allgather:
-    case Collective::reducescatter:
-    case Collective::alltoall: return others;
+    case HVD_ALLREDUCE: return 2 * others;
+    case HVD_ALLGATHER:
+    case HVD_REDUCESCATTER:
+    case HVD_ALLTOALL: return others;
     default: return 1;
   }
 }

@@ -11,8 +11,6 @@
 
 namespace hvd::bench {
 
-enum class Collective { allreduce, allgather, broadcast, reducescatter, alltoall, barrier };
-
 // A keyword of the command line and its value.
 template <typename Value>
 struct Word {
@@ -20,10 +18,9 @@ struct Word {
   Value value;
 };
 
-inline constexpr Word<Collective> kCollectives[] = {
-    {"allreduce", Collective::allreduce}, {"allgather", Collective::allgather},
-    {"broadcast", Collective::broadcast}, {"reducescatter", Collective::reducescatter},
-    {"alltoall", Collective::alltoall},   {"barrier", Collective::barrier},
+inline constexpr Word<hvd_collective> kCollectives[] = {
+    {"allreduce", HVD_ALLREDUCE},         {"allgather", HVD_ALLGATHER}, {"broadcast", HVD_BROADCAST},
+    {"reducescatter", HVD_REDUCESCATTER}, {"alltoall", HVD_ALLTOALL},   {"barrier", HVD_BARRIER},
 };
 
 inline constexpr Word<hvd_dtype> kDTypes[] = {
@@ -62,13 +59,13 @@ std::vector<std::string> all_texts(const Word<Value> (&words)[kSize]) {
 std::size_t size_of(hvd_dtype dtype);
 
 // Whether the collective reduces.
-bool reduces(Collective collective);
+bool reduces(hvd_collective collective);
 // Whether each rank receives or contributes an equal part of the tensor.
-bool divides(Collective collective);
+bool divides(hvd_collective collective);
 
 // The factor from algbw to busbw, which is comparable to a link's bandwidth for any number of ranks: the share of the
 // bytes that must leave or reach each rank, as defined by NCCL's tests (doc/PERFORMANCE.md there).
-double busbw_factor(Collective collective, int ranks);
+double busbw_factor(hvd_collective collective, int ranks);
 
 // The tensors of a row of the table: their numbers of elements, in the order of submission. What parses them throws
 // std::invalid_argument for invalid input of the user.
@@ -92,7 +89,7 @@ TensorSet divisible(TensorSet set, int parts);
 struct Settings {
   std::optional<int> ranks;  // -np
 
-  Collective collective = Collective::allreduce;
+  hvd_collective collective = HVD_ALLREDUCE;
   hvd_dtype dtype = HVD_FLOAT32;
   std::optional<ReduceOp> op;  // if the collective reduces
   bool in_place = false;

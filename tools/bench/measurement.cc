@@ -4,12 +4,12 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
 #include <hvd.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <optional>
 #include <span>
 #include <variant>
 
@@ -21,181 +21,183 @@ namespace {
 
 constexpr int kRoot = 0;
 
+void check(hvd_status status) {
+  if (status != HVD_OK) throw Error(status, hvd_last_error());
+}
+
+struct EndOfWork {
+  // Waits, since the memory of the tensors may be freed next.
+  void operator()(hvd_work* work) const {
+    hvd_work_wait(work, -1);
+    hvd_work_free(work);
+  }
+};
+using Work = std::unique_ptr<hvd_work, EndOfWork>;
+
 // Memory of a tensor, of the kind that the user requested.
-template <typename T>
 class Buffer {
  public:
-  Buffer(std::int64_t elements, bool arena) {
-    const auto size = static_cast<std::size_t>(elements);
+  Buffer(std::size_t size, bool arena) {
     if (arena) {
-      memory_ = std::vector<T, allocator<T>>(size);
+      memory_ = std::vector<std::byte, allocator<std::byte>>(size);
     } else {
-      memory_ = std::vector<T>(size);
+      memory_ = std::vector<std::byte>(size);
     }
   }
-  std::span<T> values() {
-    return std::visit([](auto& memory) { return std::span<T>(memory); }, memory_);
+  std::span<std::byte> bytes() {
+    return std::visit([](auto& memory) { return std::span<std::byte>(memory); }, memory_);
   }
 
  private:
-  std::variant<std::vector<T>, std::vector<T, allocator<T>>> memory_;
+  std::variant<std::vector<std::byte>, std::vector<std::byte, allocator<std::byte>>> memory_;
 };
 
 // All tensors are consecutive parts of one long sequence of elements, whose values the patterns define.
-template <typename T>
 struct Tensor {
-  Buffer<T> input;
-  Buffer<T> separate_output;  // empty: the result is in the input or is returned
-  std::int64_t first;         // its index in the sequence
-  hvd::Options call;          // with a fixed name, like a gradient
-
-  std::span<T> output() { return separate_output.values().empty() ? input.values() : separate_output.values(); }
+  Buffer input;
+  Buffer separate_output;  // empty: the result is in the input, or belongs to the work
+  std::int64_t elements;   // of the input
+  std::int64_t first;      // its index in the sequence
+  std::string name;        // fixed, like a gradient's
 };
 
-// The tensors of one row and the operations on them, as in a user's program. Called from one thread; owns the tensors.
+template <typename T>
+std::span<T> elements_in(std::span<std::byte> bytes) {
+  return {reinterpret_cast<T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+// The tensors of one row and the operations on them, as in a user's program: calls of the C interface, which has one
+// function for all element types. Called from one thread; owns the tensors. A barrier has no tensors.
 class Workload {
  public:
-  Workload() = default;
-  virtual ~Workload() = default;
-  Workload(const Workload&) = delete;
-  Workload& operator=(const Workload&) = delete;
-
-  // The maximum number of calls of run() after one rewrite().
-  virtual int max_calls() const = 0;
-
-  // Writes new inputs, different in each round, and outputs that no collective can have produced.
-  virtual void rewrite(int round) = 0;
-  // Submits all operations and waits for them.
-  virtual void run() = 0;
-  // Counts the elements of this rank's results that differ from those of `calls` calls of run() after rewrite(round).
-  virtual std::int64_t count_errors(int round, int calls) = 0;
-};
-
-class Barrier : public Workload {
- public:
-  int max_calls() const override { return kMaxCalls; }
-  void rewrite(int) override {}
-  void run() override { barrier(call_); }
-  std::int64_t count_errors(int, int) override { return 0; }
-
- private:
-  const hvd::Options call_{.name = "bench"};
-};
-
-template <typename T>
-class TensorWorkload : public Workload {
- public:
-  TensorWorkload(const Settings& settings, const TensorSet& row)
-      : settings_(settings), ranks_(size()), rank_(hvd::rank()) {
-    const bool has_output = settings.collective == Collective::allreduce && !settings.in_place;
+  // `row` must be divisible by the number of ranks if the collective requires it. Needs an initialised runtime.
+  Workload(const Settings& settings, const TensorSet& row) : settings_(settings), ranks_(size()), rank_(hvd::rank()) {
+    const bool has_output = settings.collective == HVD_ALLREDUCE && !settings.in_place;
+    const std::size_t element = size_of(settings.dtype);
     std::int64_t first = 0;
     for (const std::int64_t elements : row) {
-      const std::int64_t input = settings.collective == Collective::allgather ? elements / ranks_ : elements;
-      tensors_.push_back({.input = {input, settings.arena},
-                          .separate_output = {has_output ? elements : 0, settings.arena},
+      const std::int64_t input = settings.collective == HVD_ALLGATHER ? elements / ranks_ : elements;
+      const auto bytes = static_cast<std::size_t>(input) * element;
+      tensors_.push_back({.input = {bytes, settings.arena},
+                          .separate_output = {has_output ? bytes : 0, settings.arena},
+                          .elements = input,
                           .first = first,
-                          .call = {.name = "bench." + std::to_string(tensors_.size())}});
-      if (settings.grouped) group_.push_back(tensors_.back().input.values());
+                          .name = "bench." + std::to_string(tensors_.size())});
       first += input;
     }
+    make_calls();
   }
 
-  int max_calls() const override { return bench::max_calls<T>(settings_.op, ranks_, settings_.in_place); }
-
-  void rewrite(int round) override {
-    const Reference<T> reference(settings_.op, ranks_, round);
-    const bool gives = settings_.collective != Collective::broadcast || rank_ == kRoot;
-    const Pattern<T> stale = Reference<T>::stale();
-    const Pattern<T> inputs = gives ? reference.contribution(rank_) : stale;
-    for (Tensor<T>& tensor : tensors_) {
-      inputs.write(tensor.input.values(), tensor.first);
-      stale.write(tensor.separate_output.values(), tensor.first);
-    }
+  // The maximum number of calls of run() after one rewrite().
+  int max_calls() const {
+    return with_type(settings_.dtype, [&]<typename T>(std::type_identity<T>) {
+      return bench::max_calls<T>(settings_.op, ranks_, settings_.in_place);
+    });
   }
 
-  void run() override {
-    if (tensors_.size() == 1 && !settings_.grouped) {
-      returned_ = perform(tensors_.front());
+  // Writes new inputs, different in each round, and outputs that no collective can have produced.
+  void rewrite(int round) {
+    with_type(settings_.dtype, [&]<typename T>(std::type_identity<T>) {
+      const Reference<T> reference(settings_.op, ranks_, round);
+      const bool gives = settings_.collective != HVD_BROADCAST || rank_ == kRoot;
+      const Pattern<T> stale = Reference<T>::stale();
+      const Pattern<T> inputs = gives ? reference.contribution(rank_) : stale;
+      for (Tensor& tensor : tensors_) {
+        inputs.write(elements_in<T>(tensor.input.bytes()), tensor.first);
+        stale.write(elements_in<T>(tensor.separate_output.bytes()), tensor.first);
+      }
+    });
+  }
+
+  // Submits all operations and waits for them.
+  void run() {
+    works_.clear();
+    hvd_work* work = nullptr;
+    if (calls_.size() == 1 && !settings_.grouped) {
+      const hvd_status status = hvd_run(calls_.data(), -1, has_outputs() ? nullptr : &work);
+      works_.emplace_back(work);
+      check(status);
       return;
     }
-    pending_.clear();
-    if (settings_.grouped) {
-      pending_.push_back(grouped_allreduce_async(group_, *settings_.op, tensors_.front().call));
-    } else {
-      for (Tensor<T>& tensor : tensors_) pending_.push_back(submit(tensor));
+    for (const hvd_call& call : calls_) {
+      check(hvd_submit(&call, &work));
+      works_.emplace_back(work);
     }
-    for (const Pending& operation : pending_) std::visit([](const auto& future) { future.wait(); }, operation);
+    for (const Work& pending : works_) check(hvd_work_wait(pending.get(), -1));
   }
 
-  std::int64_t count_errors(int round, int calls) override {
-    const std::vector<Pattern<T>> parts = expected(round, settings_.in_place ? calls : 1);
-    if (pending_.empty()) {
-      Tensor<T>& tensor = tensors_.front();
-      return errors_in(returned_ ? std::span<const T>(*returned_) : tensor.output(), tensor, parts);
-    }
-    std::int64_t errors = 0;
-    for (std::size_t i = 0; i < tensors_.size(); ++i) {
-      const auto count = [&](auto& future) { return errors_in(result(tensors_[i], future), tensors_[i], parts); };
-      errors += std::visit(count, pending_[settings_.grouped ? 0 : i]);
-    }
-    return errors;
+  // Counts the elements of this rank's results that differ from those of `calls` calls of run() after rewrite(round).
+  std::int64_t count_errors(int round, int calls) {
+    return with_type(settings_.dtype, [&]<typename T>(std::type_identity<T>) {
+      const std::vector<Pattern<T>> parts = expected<T>(round, settings_.in_place ? calls : 1);
+      std::int64_t errors = 0;
+      for (std::size_t i = 0; i < tensors_.size(); ++i) errors += errors_in<T>(result(i), tensors_[i], parts);
+      return errors;
+    });
   }
 
  private:
-  using Pending = std::variant<Future<void>, Future<std::vector<T>>, Future<Received<T>>>;
-
-  Pending submit(Tensor<T>& tensor) {
-    const std::span<T> input = tensor.input.values();
-    switch (settings_.collective) {
-      case Collective::allgather: return allgather_async(input, tensor.call);
-      case Collective::broadcast: return broadcast_async(input, kRoot, tensor.call);
-      case Collective::reducescatter: return reducescatter_async(input, *settings_.op, tensor.call);
-      case Collective::alltoall: return alltoall_async(input, {}, tensor.call);
-      default: break;
-    }
-    if (settings_.in_place) return allreduce_async(input, *settings_.op, tensor.call);
-    return allreduce_async(input, tensor.separate_output.values(), *settings_.op, tensor.call);
+  // Whether the results are where the calls say, and not in memory of the works.
+  bool has_outputs() const {
+    return settings_.collective == HVD_ALLREDUCE || settings_.collective == HVD_BROADCAST ||
+           settings_.collective == HVD_BARRIER;
   }
 
-  // Returns the result unless it is written to an output.
-  std::optional<std::vector<T>> perform(Tensor<T>& tensor) {
-    const std::span<T> input = tensor.input.values();
-    switch (settings_.collective) {
-      case Collective::allgather: return allgather(input, tensor.call);
-      case Collective::reducescatter: return reducescatter(input, *settings_.op, tensor.call);
-      case Collective::alltoall: return alltoall(input, {}, tensor.call).values;
-      case Collective::broadcast: broadcast(input, kRoot, tensor.call); return std::nullopt;
-      default: break;
+  void make_calls() {
+    const auto described = [&](Tensor& tensor, Buffer& buffer) {
+      return hvd_tensor{buffer.bytes().data(), &tensor.elements, 1, settings_.dtype, HVD_CPU, 0};
+    };
+    for (Tensor& tensor : tensors_) {
+      inputs_.push_back(described(tensor, tensor.input));
+      const bool separate = !tensor.separate_output.bytes().empty();
+      outputs_.push_back(described(tensor, separate ? tensor.separate_output : tensor.input));
     }
-    if (settings_.in_place) {
-      allreduce(input, *settings_.op, tensor.call);
+    hvd_call call = HVD_CALL_INIT;
+    call.collective = settings_.collective;
+    call.root_rank = kRoot;
+    if (settings_.op) call.reduce_op = static_cast<std::int32_t>(*settings_.op);
+    call.name = tensors_.empty() ? "bench" : tensors_.front().name.c_str();
+    call.count = settings_.grouped ? tensors_.size() : std::min<std::size_t>(tensors_.size(), 1);
+    call.inputs = inputs_.data();
+    call.outputs = has_outputs() ? outputs_.data() : nullptr;
+    calls_.push_back(call);
+    for (std::size_t i = 1; i < tensors_.size() && !settings_.grouped; ++i) {
+      call.name = tensors_[i].name.c_str();
+      call.inputs = &inputs_[i];
+      if (has_outputs()) call.outputs = &outputs_[i];
+      calls_.push_back(call);
+    }
+  }
+
+  std::span<std::byte> result(std::size_t i) {
+    hvd_tensor output{};
+    if (has_outputs()) {
+      output = outputs_[i];
     } else {
-      allreduce(input, tensor.separate_output.values(), *settings_.op, tensor.call);
+      check(hvd_work_output(works_[i].get(), 0, &output));
     }
-    return std::nullopt;
+    return {static_cast<std::byte*>(output.data), static_cast<std::size_t>(*output.shape) * size_of(settings_.dtype)};
   }
-
-  static std::span<const T> result(Tensor<T>& tensor, Future<void>&) { return tensor.output(); }
-  static std::vector<T> result(Tensor<T>&, Future<std::vector<T>>& future) { return future.get(); }
-  static std::vector<T> result(Tensor<T>&, Future<Received<T>>& future) { return future.get().values; }
 
   // The expected values of the equal parts of a result, of which there may be one.
+  template <typename T>
   std::vector<Pattern<T>> expected(int round, int calls) const {
     const Reference<T> reference(settings_.op, ranks_, round);
     if (settings_.op) return {reference.reduced(calls)};
-    if (settings_.collective == Collective::broadcast) return {reference.contribution(kRoot)};
+    if (settings_.collective == HVD_BROADCAST) return {reference.contribution(kRoot)};
     std::vector<Pattern<T>> parts;
     for (int rank = 0; rank < ranks_; ++rank) parts.push_back(reference.contribution(rank));
     return parts;
   }
 
-  std::int64_t errors_in(std::span<const T> result, Tensor<T>& tensor, const std::vector<Pattern<T>>& parts) const {
+  template <typename T>
+  std::int64_t errors_in(std::span<std::byte> bytes, const Tensor& tensor, const std::vector<Pattern<T>>& parts) const {
+    const std::span<const T> result = elements_in<T>(bytes);
     const std::int64_t elements = result_elements(tensor);
     if (static_cast<std::int64_t>(result.size()) != elements) return elements;
     const std::size_t length = result.size() / parts.size();
     // reducescatter and alltoall give each rank a different part of the inputs.
-    const bool scatters =
-        settings_.collective == Collective::reducescatter || settings_.collective == Collective::alltoall;
+    const bool scatters = settings_.collective == HVD_REDUCESCATTER || settings_.collective == HVD_ALLTOALL;
     const std::int64_t first = tensor.first + (scatters ? rank_ * static_cast<std::int64_t>(length) : 0);
     std::int64_t errors = 0;
     for (std::size_t part = 0; part < parts.size(); ++part) {
@@ -204,29 +206,19 @@ class TensorWorkload : public Workload {
     return errors;
   }
 
-  std::int64_t result_elements(Tensor<T>& tensor) const {
-    const auto input = static_cast<std::int64_t>(tensor.input.values().size());
-    if (settings_.collective == Collective::allgather) return input * ranks_;
-    return settings_.collective == Collective::reducescatter ? input / ranks_ : input;
+  std::int64_t result_elements(const Tensor& tensor) const {
+    if (settings_.collective == HVD_ALLGATHER) return tensor.elements * ranks_;
+    return settings_.collective == HVD_REDUCESCATTER ? tensor.elements / ranks_ : tensor.elements;
   }
 
   const Settings& settings_;
   const int ranks_;
   const int rank_;
-  std::vector<Tensor<T>> tensors_;
-  std::vector<std::span<T>> group_;  // all inputs, if they are one grouped operation
-  // Of the last run: futures of several tensors, or the result of one, returned by a synchronous call.
-  std::vector<Pending> pending_;
-  std::optional<std::vector<T>> returned_;
+  std::vector<Tensor> tensors_;
+  std::vector<hvd_tensor> inputs_, outputs_;  // of the tensors
+  std::vector<hvd_call> calls_;               // one for each tensor, or for all, if they are one grouped operation
+  std::vector<Work> works_;                   // of the last run
 };
-
-// `row` must be divisible by the number of ranks if the collective requires it. Needs an initialised runtime.
-std::unique_ptr<Workload> make_workload(const Settings& settings, const TensorSet& row) {
-  if (settings.collective == Collective::barrier) return std::make_unique<Barrier>();
-  return with_type(settings.dtype, [&]<typename T>(std::type_identity<T>) -> std::unique_ptr<Workload> {
-    return std::make_unique<TensorWorkload<T>>(settings, row);
-  });
-}
 
 using Clock = std::chrono::steady_clock;
 
@@ -294,7 +286,7 @@ std::string counted(int number, const char* noun) {
 
 // A barrier has neither type nor reduction.
 const char* dtype_text(const Settings& settings) {
-  return settings.collective == Collective::barrier ? "none" : text_of(kDTypes, settings.dtype);
+  return settings.collective == HVD_BARRIER ? "none" : text_of(kDTypes, settings.dtype);
 }
 const char* op_text(const Settings& settings) { return settings.op ? text_of(kReduceOps, *settings.op) : "none"; }
 
@@ -307,10 +299,10 @@ std::string print(const char* format, Values... values) {
 
 std::string settings_line(const Settings& settings) {
   std::string line = "# ";
-  if (settings.collective != Collective::barrier) {
+  if (settings.collective != HVD_BARRIER) {
     line += settings.arena ? "tensors in the shared arena, " : "tensors in ordinary memory, ";
   }
-  if (settings.collective == Collective::allreduce) line += settings.in_place ? "in place, " : "out of place, ";
+  if (settings.collective == HVD_ALLREDUCE) line += settings.in_place ? "in place, " : "out of place, ";
   if (settings.grouped) line += "one group, ";
   return line + print("%g s a row after %d rounds of warm-up; a time is the slowest rank's\n", settings.seconds,
                       settings.warmup);
@@ -326,11 +318,11 @@ double quantile(std::vector<double> values, double share) {
 }
 
 Measured measure(const Settings& settings, const TensorSet& row) {
-  const std::unique_ptr<Workload> workload = make_workload(settings, row);
-  Rounds rounds(*workload);
+  Workload workload(settings, row);
+  Rounds rounds(workload);
   Measured result{.bytes = total_elements(row) * static_cast<std::int64_t>(size_of(settings.dtype)),
                   .tensors = static_cast<std::int64_t>(row.size())};
-  result.calls = choose_calls(rounds, workload->max_calls());
+  result.calls = choose_calls(rounds, workload.max_calls());
   for (int round = 0; round < settings.warmup; ++round) rounds.time(result.calls);
   result.rounds = choose_rounds(rounds, result.calls, settings.seconds);
 

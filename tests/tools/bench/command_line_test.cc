@@ -14,7 +14,7 @@ using Arguments = std::vector<std::string>;
 TEST_CASE("without arguments: allreduce of 8 bytes to 64 MB of float32, summed out of place") {
   const Settings settings = parse_command_line({});
   CHECK_FALSE(settings.ranks.has_value());
-  CHECK(settings.collective == Collective::allreduce);
+  CHECK(settings.collective == HVD_ALLREDUCE);
   CHECK(settings.dtype == HVD_FLOAT32);
   CHECK(settings.op == sum);
   CHECK_FALSE(settings.in_place);
@@ -31,7 +31,7 @@ TEST_CASE("options arrive where they belong, in any order") {
       parse_command_line({"-d", "bfloat16", "-o", "max", "--sizes", "8,1K", "reducescatter", "--arena", "--seconds",
                           "0.25", "-w", "7", "--json", "out file.json", "-np", "4"});
   CHECK(settings.ranks == 4);
-  CHECK(settings.collective == Collective::reducescatter);
+  CHECK(settings.collective == HVD_REDUCESCATTER);
   CHECK(settings.dtype == HVD_BFLOAT16);
   CHECK(settings.op == max);
   CHECK(settings.arena);
@@ -185,13 +185,12 @@ TEST_CASE("tensors are made divisible, never empty") {
 
 TEST_CASE("the bus bandwidth's factors are those of NCCL's tests") {
   struct Row {
-    Collective collective;
+    hvd_collective collective;
     double of_two, of_four, of_one;
   };
   const Row rows[] = {
-      {Collective::allreduce, 1, 1.5, 0},        {Collective::allgather, 0.5, 0.75, 0},
-      {Collective::reducescatter, 0.5, 0.75, 0}, {Collective::alltoall, 0.5, 0.75, 0},
-      {Collective::broadcast, 1, 1, 1},
+      {HVD_ALLREDUCE, 1, 1.5, 0},   {HVD_ALLGATHER, 0.5, 0.75, 0}, {HVD_REDUCESCATTER, 0.5, 0.75, 0},
+      {HVD_ALLTOALL, 0.5, 0.75, 0}, {HVD_BROADCAST, 1, 1, 1},
   };
   for (const Row& row : rows) {
     INFO(text_of(kCollectives, row.collective));
