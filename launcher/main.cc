@@ -116,7 +116,9 @@ ProgramPlan make_program(const ProgramLine& line, const CommandLine& job, bool r
   plan.working_directory = line.working_directory;
   if (!runs_here) {
     const std::string folder = plan.working_directory.empty() ? "." : plan.working_directory;
-    plan.working_directory = std::filesystem::absolute(folder).lexically_normal().string();
+    std::error_code error;
+    plan.working_directory = std::filesystem::absolute(folder, error).lexically_normal().string();
+    if (error) throw InvalidArgument("the current folder: " + error.message() + "; start hvdrun in one that exists");
     return plan;
   }
   if (!plan.working_directory.empty() && !std::filesystem::is_directory(plan.working_directory)) {

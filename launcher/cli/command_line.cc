@@ -344,9 +344,6 @@ void check_exports(const std::vector<std::string>& exports) {
 
 void check(const ProgramLine& program, bool is_one_of_several) {
   check_exports(program.exports);
-  if (!program.hosts.empty() && !program.hostfile.empty()) {
-    throw InvalidArgument("-H and --hostfile say the same thing: give one of them");
-  }
   if (program.command.empty()) {
     throw InvalidArgument(is_one_of_several ? "a program is missing before or after a ':'"
                                             : "which program? For instance: hvdrun -np 4 python train.py");
@@ -392,6 +389,16 @@ std::optional<std::string> asked_for(const CLI::App& app) {
   return std::nullopt;
 }
 
+// The interfaces to which Open MPI's parameters restrict its TCP connections; hvd's are to be the same ones. Networks,
+// as 10.1.0.0/16, are left to Open MPI.
+std::vector<std::string> interfaces_of(const std::vector<std::pair<std::string, std::string>>& mca) {
+  const auto parameter = std::ranges::find(mca, "btl_tcp_if_include", &std::pair<std::string, std::string>::first);
+  if (parameter == mca.end() || parameter->second.empty()) return {};
+  std::vector<std::string> names = list_of(parameter->second, "-mca btl_tcp_if_include");
+  std::erase_if(names, [](const std::string& name) { return name.find('/') != std::string::npos; });
+  return names;
+}
+
 // Reads all programs, and the options of the job, which `app` has beside those of the first program.
 std::vector<Remark> read_programs(const std::vector<std::string>& arguments, CLI::App& app, ProgramLine& first,
                                   CommandLine& line) {
@@ -427,6 +434,7 @@ void parse_job(const CLI::App& app, const std::vector<Remark>& remarks, CommandL
     }
     line.mca.emplace_back(text.substr(0, equals), text.substr(equals + 1));
   }
+  if (line.start.interfaces.empty()) line.start.interfaces = interfaces_of(line.mca);
   parse_placement(app, line.placement);
   parse_streams(app, line);
   parse_cluster(app, line);

@@ -172,17 +172,20 @@ SlotsRule slots_rule(const PlacementOptions& placement) {
 JobLayout lay_out(const CommandLine& line, const LayoutInput& input) {
   JobLayout layout;
   for (const ProgramLine& program : line.programs) {
-    if (!program.hostfile.empty()) {
-      layout.hosts_from = "--hostfile";
-      add_pool(layout, parse_hostfile(input.read_file(program.hostfile), program.hostfile), line, input);
-    } else if (!program.hosts.empty()) {
+    std::vector<HostSlots> of_file;
+    if (!program.hostfile.empty()) of_file = parse_hostfile(input.read_file(program.hostfile), program.hostfile);
+    if (!program.hosts.empty()) {
       layout.hosts_from = "-H";
       // As mpirun, one slot for a host without a number, unless an option says how many.
       const PlacementOptions& placement = line.placement;
       const int without_number = placement.ranks_per_host.value_or(1);
-      add_pool(layout,
-               parse_hosts(program.hosts, placement.slots_per_host ? std::nullopt : std::optional(without_number)),
-               line, input);
+      std::vector<HostSlots> hosts =
+          parse_hosts(program.hosts, placement.slots_per_host ? std::nullopt : std::optional(without_number));
+      if (!of_file.empty()) hosts = choose_hosts(std::move(hosts), of_file, program.hostfile);
+      add_pool(layout, hosts, line, input);
+    } else if (!of_file.empty()) {
+      layout.hosts_from = "--hostfile";
+      add_pool(layout, of_file, line, input);
     } else if (layout.pools.empty()) {
       add_default_pool(layout, line, input);
     }

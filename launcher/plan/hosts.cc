@@ -310,6 +310,17 @@ std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& 
   return result;
 }
 
+std::vector<HostSlots> choose_hosts(std::vector<HostSlots> chosen, const std::vector<HostSlots>& of_file,
+                                    const std::string& name) {
+  for (HostSlots& host : chosen) {
+    const auto in_file = std::ranges::find(of_file, host.host, &HostSlots::host);
+    if (in_file == of_file.end()) throw InvalidArgument("-H " + host.host + ": " + name + " does not name this host");
+    host.max_slots = in_file->max_slots;
+    if (host.user.empty()) host.user = in_file->user;
+  }
+  return chosen;
+}
+
 bool is_this_host(std::string_view host, const LocalNames& own, const std::vector<std::string>& resolved) {
   const std::string_view hostname = own.hostname;
   const auto is_local = [&](std::string_view address) {

@@ -33,6 +33,12 @@ std::vector<HostSlots> parse_hosts(std::string_view text, std::optional<int> wit
 // the file's name in messages.
 std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& name = "the hostfile");
 
+// -H beside a hostfile, as in Open MPI: the file says which hosts there are and how they are reached, and -H which of
+// them are used, and their slots. Throws InvalidArgument if `chosen` has a host that is not in the file; `name` as
+// above.
+std::vector<HostSlots> choose_hosts(std::vector<HostSlots> chosen, const std::vector<HostSlots>& of_file,
+                                    const std::string& name);
+
 // The name of this machine, and its addresses as inet_ntop() writes them.
 struct LocalNames {
   std::string hostname;

@@ -178,6 +178,12 @@ def test_ranks_of_each_host_in_an_elastic_job(options):
     assert done.returncode == 0 and "4 ranks on 1 host" in done.stdout, done
 
 
+def test_a_current_folder_that_is_gone(tmp_path):
+    command = f"rmdir {tmp_path}; exec {HVDRUN} --dry-run -H elsewhere true"
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.returncode == 2 and "hvdrun: the current folder: No such file or directory" in done.stderr, done
+
+
 def test_an_elastic_job_in_an_allocation_starts_its_agents_by_srun(tmp_path):
     srun = tmp_path / "srun"
     srun.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/called\nexit 3\n')

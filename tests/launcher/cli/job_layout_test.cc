@@ -35,6 +35,7 @@ TEST_CASE("so many ranks on each host, as mpirun, mpiexec and torchrun say it") 
       {{"-N", "3", "-H", "here,there"}, {3, 3}},
       {{"-N", "2", "-H", "here:4,there:2"}, {2, 2}},
       {{"-N", "2", "--hostfile", "f"}, {2, 2}},
+      {{"-H", "there:3", "--hostfile", "f"}, {3}},
       {{"-np", "3", "-ppn", "2", "-hosts", "here,there"}, {2, 1}},
       {{"-np", "5", "-ppn", "2", "-hosts", "here,there"}, {3, 2}},
       {{"--nproc_per_node=5", "-H", "here:1,there:1"}, {5, 5}},

@@ -45,6 +45,13 @@ TEST_CASE("hostfiles of Open MPI, Horovod and MPICH are read") {
   }
 }
 
+TEST_CASE("-H chooses from the hosts of a hostfile, which says how they are reached") {
+  const std::vector<HostSlots> file = parse_hostfile("a slots=4 max_slots=8\nb slots=2 username=me\nc");
+  CHECK(choose_hosts(parse_hosts("b,a:3"), file, "f") == std::vector<HostSlots>{{"b", 1, {}, "me"}, {"a", 3, 8}});
+  CHECK(choose_hosts(parse_hosts("you@b"), file, "f") == std::vector<HostSlots>{{"b", 1, {}, "you"}});
+  CHECK_THROWS_WITH(choose_hosts(parse_hosts("a,d"), file, "f"), "-H d: f does not name this host");
+}
+
 TEST_CASE("what a hostfile says wrongly is told with its line") {
   struct Row {
     const char* text;
