@@ -531,6 +531,16 @@ def test_an_optimizer_takes_the_steps_of_one_process(ranks, compressor):
 
 
 @pytest.mark.ranks(2)
+def test_an_optimizer_takes_python_numbers_and_gradients_without_values():
+    optimizer = hvd.DistributedGradientTransformation(optax.identity())
+    weights = {"rate": jnp.ones(2), "count": jnp.arange(2)}
+    gradients = jax.grad(lambda w: (hvd.rank() + 1.0) * w["rate"].sum(), allow_int=True)(weights)
+    updates, _ = optimizer.update({**gradients, "bias": hvd.rank() + 1.0}, optimizer.init(weights))
+    assert updates["rate"].tolist() == [1.5, 1.5] and updates["bias"].item() == 1.5
+    assert updates["count"].dtype == jax.dtypes.float0
+
+
+@pytest.mark.ranks(2)
 @pytest.mark.parametrize("op", [hvd.Min, 17])
 def test_an_optimizer_refuses_operations_that_make_no_gradient(op):
     with pytest.raises(ValueError, match=f"op is {int(op)}: expected hvd.Average, hvd.Sum"):

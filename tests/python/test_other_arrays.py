@@ -103,14 +103,21 @@ def test_variables_text_and_graphs_of_tensorflow():
         hvd.allgather(tf.constant(["a"]))
     with pytest.raises(TypeError, match=r"hvd\.tensorflow"):
         tf.function(hvd.allreduce, autograph=False)(tf.constant([1.0]))
+    with pytest.raises(TypeError, match="not one tensor but several"):
+        hvd.allreduce(tf.IndexedSlices(tf.ones((1, 2)), tf.constant([0])))
 
 
 @pytest.mark.ranks(1, 2)
-def test_what_jax_traces():
+def test_arrays_of_jax_that_cannot_be_read():
     made = jax_of(np.ones(3))
     with pytest.raises(TypeError, match="without a value"):
         pytest.importorskip("jax").jit(hvd.allreduce)(made)
     assert hvd.allreduce(made.reshape(3, 1).T, op=hvd.Sum).tolist() == [[hvd.size()] * 3]
+    with pytest.raises(ValueError, match="arrays of int4 are not supported"):
+        hvd.broadcast(made.astype("int4"), 0)
+    made.delete()
+    with pytest.raises(ValueError, match="was deleted"):
+        hvd.allreduce(made)
 
 
 @pytest.mark.ranks(1, 2)

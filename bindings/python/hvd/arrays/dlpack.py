@@ -104,7 +104,19 @@ class ImmutableArrays(DLPackArrays):
         raise ValueError(f"a {type(array).__name__} cannot hold a result: such arrays cannot be changed")
 
 
-_ARRAYS, _IMMUTABLE = DLPackArrays(), ImmutableArrays()
+class _JaxArrays(ImmutableArrays):
+    def read(self, array: Any) -> Memory:
+        if array.is_deleted():
+            raise ValueError("this array of JAX was deleted, perhaps by a compiled function that it was donated to")
+        try:
+            return super().read(array)
+        except RuntimeError as error:
+            if "DLPack" not in str(error):  # the array's own computation failed
+                raise
+            raise ValueError(f"arrays of {array.dtype} are not supported: {error}") from None
+
+
+_ARRAYS, _JAX = DLPackArrays(), _JaxArrays()
 
 
 def kind_for(array: Any) -> Kind | None:
@@ -113,4 +125,4 @@ def kind_for(array: Any) -> Kind | None:
     if not hasattr(array, "__dlpack_device__"):
         raise TypeError(f"an array without a value ({type(array).__name__}), as in a function that JAX traces")
     is_jax = type(array).__module__.partition(".")[0] in ("jax", "jaxlib")
-    return _IMMUTABLE if is_jax else _ARRAYS
+    return _JAX if is_jax else _ARRAYS

@@ -35,6 +35,8 @@ _TENSORS = _Tensors()
 def kind_for(array: Any) -> Kind | None:
     if isinstance(array, tf.Variable):
         return _TENSORS
+    if isinstance(array, (tf.IndexedSlices, tf.SparseTensor)):
+        raise TypeError(f"tf.{type(array).__name__} is not one tensor but several: use hvd.tensorflow, or give each")
     if tf.is_tensor(array) and not hasattr(array, "numpy"):
         raise TypeError("a tensor without a value, as in a tf.function: use hvd.tensorflow there")
     return _TENSORS if hasattr(array, "__dlpack__") else None

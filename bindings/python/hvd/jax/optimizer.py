@@ -55,8 +55,12 @@ def DistributedGradientTransformation(
 
     def update(gradients: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         leaves, structure = jax.tree.flatten(gradients)
-        reduced = reduce_compressed(leaves, "gradients", compression, reduce)
-        return inner.update(jax.tree.unflatten(structure, reduced), state, params, **extra)
+        # Those of integers (jax.grad with allow_int) are of type float0, which has no values.
+        real = [i for i, leaf in enumerate(leaves) if jnp.result_type(leaf) != jax.dtypes.float0]
+        arrays = [jnp.asarray(leaves[i]) for i in real]  # a leaf may be a Python number
+        for i, array in zip(real, reduce_compressed(arrays, "gradients", compression, reduce)):
+            leaves[i] = array
+        return inner.update(jax.tree.unflatten(structure, leaves), state, params, **extra)
 
     distributed = optax.GradientTransformationExtraArgs(inner.init, update)
     passes = positive(backward_passes_per_step, "backward_passes_per_step")
