@@ -34,7 +34,8 @@ def test_commands(commands, root, succeed):
 def test_python_program(tmp_path, succeed, dependencies):
     (tmp_path / "train.py").write_text(the_block("python"))
     output = succeed("hvdrun", "-np", 4, "python", "train.py", cwd=tmp_path, env=dependencies)
-    assert re.fullmatch(r"4 ranks, loss \d\.\d{3}\n", output)
+    # On a busy machine hvdrun may report in between that a rank is late.
+    assert re.search(r"^4 ranks, loss \d\.\d{3}$", output, re.MULTILINE)
 
 
 def test_cpp_program(root, tmp_path, succeed, dependencies):
