@@ -45,7 +45,7 @@ TEST_CASE("hostfiles of Open MPI, Horovod and MPICH are read") {
   }
 }
 
-TEST_CASE("-H chooses from the hosts of a hostfile, which says how they are reached") {
+TEST_CASE("of the hosts of a hostfile, which says how they are reached, -H chooses some") {
   const std::vector<HostSlots> file = parse_hostfile("a slots=4 max_slots=8\nb slots=2 username=me\nc");
   CHECK(choose_hosts(parse_hosts("b,a:3"), file, "f") == std::vector<HostSlots>{{"b", 1, {}, "me"}, {"a", 3, 8}});
   CHECK(choose_hosts(parse_hosts("you@b"), file, "f") == std::vector<HostSlots>{{"b", 1, {}, "you"}});
