@@ -167,8 +167,12 @@ class OnlyConnection {
       throw InvalidArgument(
           "this process is connected with the parameter servers already: use that connection, or close it first");
     }
+    Instance::get().count_connection(1);
   }
-  ~OnlyConnection() { is_connected_->clear(); }
+  ~OnlyConnection() {
+    Instance::get().count_connection(-1);
+    is_connected_->clear();
+  }
   OnlyConnection(const OnlyConnection&) = delete;
   OnlyConnection& operator=(const OnlyConnection&) = delete;
 

@@ -66,7 +66,8 @@ Instance::Instance() {
   // Data loaders fork. Reads without the lock: a child has one thread, and another thread may have held the lock.
   pthread_atfork(nullptr, nullptr, []() NO_THREAD_SAFETY_ANALYSIS {
     Instance& instance = get();
-    if (!instance.in_use_ || instance.forked_.exchange(true)) return;
+    const bool is_used = instance.in_use_ || instance.connections_ > 0;
+    if (!is_used || instance.forked_.exchange(true)) return;
     if (instance.runtime_) instance.runtime_->abandon_in_child();
   });
 }

@@ -77,6 +77,9 @@ class Instance {
   // Of this process's job. Throws as runtime().
   std::shared_ptr<const JobServices> job_services();
 
+  // A connection with parameter servers began or ended. It may outlive shut_down(), and no forked child may use it.
+  void count_connection(int change) { connections_ += change; }
+
   // Allocates in the current arena, or ordinary memory if there is none. Throws Error.
   void* allocate(std::size_t bytes);
   // Frees what allocate() returned, or what was handed to keep().
@@ -103,6 +106,7 @@ class Instance {
   Mutex lifecycle_;                       // held throughout init() and shut_down()
   int epoch_ GUARDED_BY(lifecycle_) = 0;  // number of initialisations of this process
   std::atomic<bool> in_use_{false};       // from the start of init() to the end of shut_down()
+  std::atomic<int> connections_{0};
   std::atomic<bool> forked_{false};
   std::terminate_handler earlier_terminate_ = nullptr;  // replaced by on_terminate(); set once, by init()
   std::atomic<std::uint64_t> changes_{1};               // incremented when runtime_ changes

@@ -596,6 +596,20 @@ TEST_CASE("parameter servers: a forked child is refused at once, and its parent'
   CHECK(hvd_ps_close(ps) == HVD_OK);
 }
 
+TEST_CASE("parameter servers: a forked child is refused a connection that has outlived the job") {
+  hvd_ps* ps = nullptr;
+  {
+    const Job job;
+    REQUIRE(hvd_ps_connect(&ps) == HVD_OK);
+  }
+  CHECK(in_forked_child([&] {
+    return hvd_ps_flush(ps, -1) == HVD_NOT_INITIALIZED && last_error_says("forked child") &&
+           hvd_init() == HVD_NOT_INITIALIZED;
+  }));
+  CHECK(hvd_ps_close(ps) == HVD_OK);
+  CHECK(in_forked_child([] { return hvd_init() == HVD_OK && hvd_shutdown() == HVD_OK; }));
+}
+
 TEST_CASE("parameter servers: a thread that waits for a work may outlast the connection") {
   const hvd::testing::TemporaryFolder folder;
   // The snapshot is not done until somebody reads.
