@@ -271,7 +271,9 @@ const Knob kKnobs[] = {
      "the job. mpi-messages: shared memory inside a host, MPI's messages between hosts. auto: shared memory inside a "
      "host, and between hosts TCP, or MPI's messages if MPI has started the job and they are measured to be faster.",
      [](Config& c, std::string_view t) {
-       c.data_plane.cpu_backend = parse_choice<CpuBackend>(t, kCpuBackends, "auto, host, mpi or mpi-messages");
+       // Horovod's documents write MPI, GLOO and CCL, and it takes both cases.
+       c.data_plane.cpu_backend =
+           parse_choice<CpuBackend>(in_lower_case(t), kCpuBackends, "auto, host, mpi or mpi-messages");
      }},
     {"HVD_MPI_LIB", "", "",
      "Path of the MPI library (libmpi.so). Empty: the one that is loaded already, else that of the launcher, else any.",

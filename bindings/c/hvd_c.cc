@@ -160,6 +160,9 @@ OwnedTensor& output_of(hvd_work* work, std::size_t i) {
   finished(work);
   auto& outputs = held(work).memory.outputs;
   if (i >= outputs.size()) throw InvalidArgument("the work has no output " + std::to_string(i));
+  if (outputs[i].data() == nullptr && elements_of(outputs[i].shape) > 0) {
+    throw InvalidArgument("output " + std::to_string(i) + " of the work was taken before");
+  }
   return outputs[i];
 }
 

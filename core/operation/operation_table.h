@@ -116,8 +116,16 @@ class OperationTable {
     return known != nullptr && known->name_taken();
   }
 
-  // The name of a synchronous operation without one. If it is taken, by another thread or by an operation that no
-  // thread waits for any more, the operation must be counted like the rest.
+  // The last so many operations without a name were not started: their numbers are the next ones again. No other
+  // number may have been taken since.
+  void take_back(std::uint64_t unnamed) {
+    const MutexLock lock(mutex_);
+    unnamed_ -= unnamed;
+    ++changes_;
+  }
+
+  // The name of a synchronous operation without one. If it is taken, by an operation that no thread waits for any more,
+  // the next one must not be submitted before that has ended: other ranks may be further.
   std::string next_synchronous_name() const {
     const MutexLock lock(mutex_);
     return synchronous_name(unnamed_, failed_joins_);

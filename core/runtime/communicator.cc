@@ -1,5 +1,6 @@
 #include "core/runtime/communicator.h"
 
+#include <algorithm>
 #include <numeric>
 #include <thread>
 #include <utility>
@@ -13,6 +14,7 @@ namespace {
 
 // Time for peers to read what is still queued for them when this rank leaves.
 constexpr Duration kCloseTimeout = std::chrono::seconds(1);
+constexpr Duration kNameLook = std::chrono::microseconds(100);
 
 ProcessSet everyone(std::int32_t set_id, int size) {
   ProcessSet set{.id = set_id, .ranks = std::vector<int>(static_cast<std::size_t>(size))};
@@ -133,6 +135,7 @@ CallerReference Communicator::submit(const Call& call) {
 
 CallerReference Communicator::submit_and_wait(const Call& call, Deadline deadline) {
   const UnnamedTurn::Taken turn = call.name.empty() ? unnamed_turn_.take(deadline) : nullptr;
+  if (turn) await_synchronous_name(deadline);
   CallerReference operation;
   TimePoint started;
   {
@@ -141,7 +144,7 @@ CallerReference Communicator::submit_and_wait(const Call& call, Deadline deadlin
     std::string name;
     if (call.name.empty()) {
       name = operations_.next_synchronous_name();
-      if (!operations_.is_taken(name)) named.name = name;
+      named.name = name;
     }
     OperationReferences references = make_operation(named);
     started = Clock::now();
@@ -153,6 +156,17 @@ CallerReference Communicator::submit_and_wait(const Call& call, Deadline deadlin
   return operation;
 }
 
+// The operation that has the name may have outlasted its caller's timeout. A rank where it has ended already gives the
+// next one the same name: under another name that one would never match.
+void Communicator::await_synchronous_name(Deadline deadline) const {
+  while (operations_.is_taken(operations_.next_synchronous_name())) {
+    if (Clock::now() >= deadline) {
+      throw Timeout("the operation was not started: an earlier one without a name has not ended in time");
+    }
+    std::this_thread::sleep_for(kNameLook);
+  }
+}
+
 std::vector<CallerReference> Communicator::run_all(std::span<const Call> calls, Deadline deadline) {
   std::vector<CallerReference> operations;
   std::vector<EngineReference> submitted;
@@ -161,10 +175,21 @@ std::vector<CallerReference> Communicator::run_all(std::span<const Call> calls, 
   TimePoint started;
   {
     MutexLock submitting(submitting_);
-    for (const Call& call : calls) {
-      OperationReferences both = make_operation(call);
-      operations.push_back(std::move(both.caller));
-      submitted.push_back(std::move(both.engine));
+    try {
+      for (const Call& call : calls) {
+        OperationReferences both = make_operation(call);
+        operations.push_back(std::move(both.caller));
+        submitted.push_back(std::move(both.engine));
+      }
+    } catch (...) {
+      // None is started: the numbers of those without a name are the next ones again, as on the other ranks.
+      const auto numbered = std::ranges::count_if(calls.first(operations.size()), [](const Call& call) {
+        return call.name.empty() && call.collective != Collective::join;
+      });
+      submitted.clear();
+      operations.clear();
+      operations_.take_back(static_cast<std::uint64_t>(numbered));
+      throw;
     }
     started = Clock::now();
     if (Status status = engine_->run(submitted, submitting, deadline); !status.ok()) throw Error(status);

@@ -115,6 +115,7 @@ class Communicator {
   void connect_data_plane(const Common& common, Store& store, Deadline deadline,
                           const std::function<void(const Status&)>& on_end);
   CallerReference submit_and_wait(const Call& call, Deadline deadline);
+  void await_synchronous_name(Deadline deadline) const;
   OperationReferences make_operation(const Call& call);
   EngineReference take_prepared(Operation& operation);
   std::shared_ptr<const DeviceEvent> ready_event(int device, void* stream);

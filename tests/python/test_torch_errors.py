@@ -369,3 +369,22 @@ def test_waiting_leaves_other_threads_running():
     else:
         hvd.allreduce_(torch.ones(3), name="slow")
     assert still_works()
+
+
+@pytest.mark.ranks(2)
+def test_threads_may_run_operations_without_a_name_while_a_rank_is_late():
+    sums: list[list[float]] = []
+
+    def add_up():
+        sums.append(hvd.allreduce_(torch.ones(2), op=hvd.Sum).tolist())
+
+    hvd.barrier()
+    if hvd.rank() == 1:
+        time.sleep(0.5)  # longer than a call waits between two looks at signals
+    threads = [threading.Thread(target=add_up, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(at_most(20))
+    assert sums == [[2, 2]] * 4
+    assert still_works()

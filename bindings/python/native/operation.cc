@@ -3,6 +3,7 @@
 #include <dlpack/dlpack.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <iterator>
 #include <memory>
@@ -175,6 +176,27 @@ Work::Work(StartMessage start_message, const hvd_message& message, py::object ow
   check(start_message(&message, &work_));
 }
 
+namespace {
+
+// As hvd_run(), for a slice of time once the operation has been started. One without a name is not started while an
+// earlier one is under way, for which a thread may have waited in vain; signals are handled meanwhile.
+hvd_status run_for_a_slice(const hvd_call& call, hvd_work*& work) {
+  using Clock = std::chrono::steady_clock;
+  for (;;) {
+    const auto until = Clock::now() + std::chrono::microseconds(kSliceUs);
+    hvd_status status = HVD_OK;
+    {
+      GilRelease released;
+      status = hvd_run(&call, kSliceUs, &work);
+    }
+    // A timeout that comes earlier is the reason for which the job has ended.
+    if (work != nullptr || status != HVD_TIMEOUT || Clock::now() < until) return status;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
+}
+
+}  // namespace
+
 void Work::run(const OperationSpec& spec, py::handle inputs, py::handle outputs, py::object owners, Address stream) {
   if (spec.device() != HVD_CPU) return Work(spec, inputs, outputs, std::move(owners), stream).wait_on_stream(stream);
   refuse_in_forked_child();
@@ -182,11 +204,7 @@ void Work::run(const OperationSpec& spec, py::handle inputs, py::handle outputs,
   std::vector<hvd_tensor> tensors;
   const hvd_call call = spec.call_on(tensors, inputs, outputs, stream);
   hvd_work* work = nullptr;
-  hvd_status status = HVD_OK;
-  {
-    GilRelease released;
-    status = hvd_run(&call, kSliceUs, &work);
-  }
+  const hvd_status status = run_for_a_slice(call, work);
   if (work == nullptr) return check(status);
   Work held(work, spec.device(), std::move(owners));
   if (status != HVD_OK) held.wait(std::nullopt);

@@ -322,6 +322,11 @@ TEST_CASE("an output can be looked at, and taken over") {
     CHECK((output.dimensions == 1 && output.shape[0] == 4 && output.dtype == HVD_FLOAT32));
     CHECK(hvd_work_output(work, 1, &output) == HVD_INVALID_ARGUMENT);
     REQUIRE(hvd_work_take_output(work, 0, &output) == HVD_OK);
+    hvd_tensor twice{};
+    CHECK(hvd_work_take_output(work, 0, &twice) == HVD_INVALID_ARGUMENT);
+    CHECK(last_error_says("taken before"));
+    CHECK(hvd_work_output(work, 0, &twice) == HVD_INVALID_ARGUMENT);
+    CHECK(twice.data == nullptr);
     hvd_work_free(work);
   }
   CHECK(static_cast<float*>(output.data)[3] == 4);  // outlives work and runtime

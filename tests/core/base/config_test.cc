@@ -85,6 +85,8 @@ TEST_CASE("values are read") {
 TEST_CASE("Horovod's names are read, and hvd's win") {
   CHECK(config_of({{"HOROVOD_FUSION_THRESHOLD", "1000"}}).negotiation.fusion_threshold_bytes == 1000);
   CHECK(config_of({{"HOROVOD_CPU_OPERATIONS", "gloo"}}).data_plane.cpu_backend == CpuBackend::host);
+  CHECK(config_of({{"HOROVOD_CPU_OPERATIONS", "CCL"}}).data_plane.cpu_backend == CpuBackend::host);
+  CHECK(config_of({{"HOROVOD_CPU_OPERATIONS", "MPI"}}).data_plane.cpu_backend == CpuBackend::mpi);
   CHECK(config_of({{"HOROVOD_GLOO_TIMEOUT_SECONDS", "7"}}).timeouts.collective == 7s);
   CHECK(config_of({{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "2"}}).job.rank == 1);
   CHECK(config_of({{"HOROVOD_FUSION_THRESHOLD", "1000"}, {"HVD_FUSION_THRESHOLD", "2000"}})

@@ -479,6 +479,24 @@ TEST_CASE("operations without a name match again when a rank comes late to some 
   }));
 }
 
+TEST_CASE("operations that are not started because one beside them is refused use up no numbers") {
+  REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [](Runtime& runtime) {
+    Vector one(3), other(3);
+    const CallArguments unnamed = allreduce_of(one), named = allreduce_of(one, "x"), again = allreduce_of(other, "x");
+    if (runtime.topology().rank == 1) {
+      bool refused = false;
+      try {
+        runtime.run_all(std::vector<Call>{unnamed, named, again}, deadline_after(60s));
+      } catch (const InvalidArgument&) {
+        refused = true;
+      }
+      require(refused, "a name was taken twice");
+    }
+    require_status(outcome(runtime, unnamed), StatusCode::ok, {});
+    require(one.data[2] == 2, "wrong sum");
+  }));
+}
+
 TEST_CASE("operations without a name match again when a rank comes late to a join that was given up") {
   const Layout layout = GENERATE(Layout{{3}}, Layout{{1, 2}}, Layout{{1, 1, 1}});
   INFO(layout.name());
@@ -683,6 +701,29 @@ TEST_CASE("a synchronous call keeps its deadline while another thread's is in pr
     other.join();
     require(text.find("was not started") != std::string::npos, "no timeout: " + text);
     require(first.data[9] == 2, "the other thread's operation went wrong");
+  }));
+}
+
+TEST_CASE("operations without a name match although a caller has stopped waiting for one") {
+  std::atomic<bool> has_stopped = false;
+  REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [&](Runtime& runtime) {
+    Vector first(10), second(10);
+    if (runtime.topology().rank == 0) {
+      const CallerReference late = runtime.run(allreduce_of(first), deadline_after(20ms));
+      const bool was_done = late->poll();
+      const Status next = outcome_of_run(runtime, allreduce_of(second), 20ms);
+      has_stopped = true;
+      has_stopped.notify_all();
+      require(!was_done, "done without the other rank");
+      require_status(next, StatusCode::timeout,
+                     {"was not started"});  // and not under a number that rank 1 does not use
+      require(late->wait(deadline_after(60s)), "not done");
+    } else {
+      has_stopped.wait(false);
+      require_status(outcome_of_run(runtime, allreduce_of(first)), StatusCode::ok, {});
+    }
+    require_status(outcome_of_run(runtime, allreduce_of(second)), StatusCode::ok, {});
+    require(first.data[9] == 2 && second.data[9] == 2, "the two operations are mixed up");
   }));
 }
 
