@@ -480,6 +480,8 @@ def test_calls_that_are_wrong_by_themselves():
         (lambda: dist.all_reduce(torch.ones(2, dtype=torch.uint16)), "uint16"),
         (lambda: dist.all_gather([torch.empty(2)] * size, torch.ones(3)), "elements"),
         (lambda: dist.reduce_scatter_tensor(torch.empty(2), torch.ones(3)), "elements"),
+        (lambda: dist.all_gather_into_tensor(torch.empty(2 * size, dtype=torch.int32), torch.ones(2)), "of that type"),
+        (lambda: dist.reduce_scatter_tensor(torch.empty(2, dtype=torch.int32), torch.ones(2 * size)), "of that type"),
     ):
         with pytest.raises(ValueError, match=text):
             call()

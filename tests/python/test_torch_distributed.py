@@ -254,7 +254,8 @@ def test_compiled_functional_collective(default_group):
 
 
 @pytest.mark.ranks(2)
-def test_checkpoint_of_a_sharded_model(default_group, tmp_path):
+@pytest.mark.parametrize("how", ["save", "async_save"])
+def test_checkpoint_of_a_sharded_model(default_group, tmp_path, how):
     from torch.distributed import checkpoint
 
     folder = [str(tmp_path)]
@@ -262,13 +263,29 @@ def test_checkpoint_of_a_sharded_model(default_group, tmp_path):
     torch.manual_seed(3)
     model = with_fsdp(perceptron)
     saved = {name: value.full_tensor().clone() for name, value in model.state_dict().items()}
-    checkpoint.save(model.state_dict(), checkpoint_id=folder[0])
+    saving = getattr(checkpoint, how)(model.state_dict(), checkpoint_id=folder[0])
+    if how == "async_save":
+        saving.result()
+        dist.barrier()  # rank 0 has written its metadata
     other = fully_shard(perceptron())
     state = other.state_dict()
     checkpoint.load(state, checkpoint_id=folder[0])
     other.load_state_dict(state)
     assert all(value.full_tensor().equal(saved[name]) for name, value in other.state_dict().items())
     dist.barrier()  # rank 0's folder stays until all have read it
+
+
+@pytest.mark.ranks(2)
+def test_a_sharded_model_takes_over_the_state_of_rank_0(default_group):
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
+
+    torch.manual_seed(dist.get_rank())
+    whole = perceptron().state_dict()
+    expected = hvd.broadcast_object(whole)
+    model = with_fsdp(perceptron)
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, dict(whole) if dist.get_rank() == 0 else {}, options=options)
+    assert all(value.full_tensor().equal(expected[name]) for name, value in model.state_dict().items())
 
 
 @pytest.mark.ranks(2)

@@ -205,10 +205,13 @@ def test_step_after_synchronize_warns():
         optimizer.step()
 
 
+@pytest.mark.parametrize("options", [{}, {"num_groups": 1}], ids=str)
 @pytest.mark.parametrize("by", ["optimizer", "model"])
-def test_reduced_gradients_may_be_dropped_instead_of_a_step(by):
+def test_reduced_gradients_may_be_dropped_instead_of_a_step(by, options):
     model, expected = make_model(), make_model()
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters())
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), **options
+    )
     loss_of(model, *batch(hvd.rank(), PER_RANK)).backward()
     {"optimizer": optimizer, "model": model}[by].zero_grad()
     loss_of(model, *batch(hvd.rank() + 7, PER_RANK)).backward()
@@ -298,12 +301,13 @@ def test_parameters_that_come_later_take_part():
     assert same_everywhere(both)
 
 
+@pytest.mark.parametrize("op", [hvd.Average, hvd.Adasum])
 @pytest.mark.parametrize("how", ["broadcast", "load"])
-def test_a_scheduler_made_before_wrapping_stays_in_charge(how):
+def test_a_scheduler_made_before_wrapping_stays_in_charge(how, op):
     model = make_model()
     base = torch.optim.SGD(model.parameters(), lr=1.0 + hvd.rank(), momentum=0.9)
     scheduler = torch.optim.lr_scheduler.StepLR(base, step_size=1, gamma=0.5)
-    optimizer = hvd.DistributedOptimizer(base, model.named_parameters())
+    optimizer = hvd.DistributedOptimizer(base, model.named_parameters(), op=op)
     if how == "broadcast":
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)
     else:

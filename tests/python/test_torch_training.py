@@ -243,6 +243,32 @@ def test_an_incomplete_last_window():
     assert_same_training(train, backward_passes_per_step=3)
 
 
+@pytest.mark.parametrize("options", [{}, {"gradient_as_bucket_view": True}], ids=str)
+def test_a_layer_that_some_passes_of_a_window_leave_out(options):
+    """Gradients are clipped before each step, and once they are dropped."""
+
+    def train(model, optimizer, of_all):
+        for step in range(4):
+            optimizer.zero_grad()
+            for number in range(2):
+                for rank in range(hvd.size()) if of_all else [hvd.rank()]:
+                    inputs, targets = (t[rank :: hvd.size()] for t in batch(2 * step + number, PER_RANK * hvd.size()))
+                    hidden = model[0](inputs)
+                    if number == 1 or (step != 2 and rank != step % hvd.size()):
+                        hidden = hidden + model[1](hidden)
+                    loss = (model[2](hidden) - targets).square().mean()
+                    (loss / hvd.size() if of_all else loss).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+            if step != 2:  # of which all ranks leave the layer out
+                optimizer.step()
+
+    def make() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.ModuleList([nn.Linear(5, 8), nn.Linear(8, 8), nn.Linear(8, 2)]).double()
+
+    assert_same_training(train, make, backward_passes_per_step=2, **options)
+
+
 @pytest.mark.parametrize("wait", [True, False])
 def test_each_rank_misses_other_parameters(wait):
     """Experts, of which each rank uses one: gradients are clipped, and a loss is averaged, before the step."""
@@ -287,6 +313,36 @@ def test_passes_over_different_parts():
             optimizer.step()
 
     assert_same_training(train, lambda: nn.ModuleDict({"a": make_model(), "b": make_model(), "unused": nn.Tanh()}))
+
+
+def test_ranks_may_run_the_passes_of_a_step_in_other_orders_if_they_do_not_wait():
+    def train(model, optimizer, of_all):
+        for step in range(3):
+            optimizer.zero_grad()
+            inputs, targets = batch(step, PER_RANK * hvd.size())
+            if not of_all:
+                inputs, targets = inputs[hvd.rank() :: hvd.size()], targets[hvd.rank() :: hvd.size()]
+            for part in "ab" if (hvd.rank() + step) % 2 == 0 else "ba":
+                (model[part](inputs) - targets).square().mean().backward()
+            optimizer.step()
+
+    assert_same_training(train, lambda: nn.ModuleDict({"a": make_model(), "b": make_model()}), wait_in_backward=False)
+
+
+def test_a_group_over_the_parts_of_several_passes():
+    parts = nn.ModuleDict({"a": nn.Linear(2, 1), "b": nn.Linear(2, 1)})
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(parts.parameters(), lr=0.1),
+        parts.named_parameters(),
+        op=hvd.Sum,
+        groups=[[parts["a"].weight, parts["b"].weight]],
+    )
+    for _ in range(2):
+        optimizer.zero_grad()
+        for part in parts.values():
+            part(torch.ones(1, 2)).sum().backward()
+        assert all((parameter.grad == hvd.size()).all() for parameter in parts.parameters())
+        optimizer.step()
 
 
 def train_adversaries(of_all: bool, freezes: bool) -> nn.Module:

@@ -13,7 +13,7 @@ from hvd.process_set import ProcessSet
 from hvd.reduce_op import Adasum
 from hvd.torch.collectives import allreduce_call
 from hvd.torch.compression import Compressor
-from hvd.torch.subclassed import Behaviour, subclassed
+from hvd.torch.subclassed import Behaviour, state_in_place, subclassed
 from hvd.torch.tensors import delivered, wait_for
 
 
@@ -55,6 +55,11 @@ class AdasumOptimizer(Behaviour):
 
     def release(self) -> None:
         """Not needed: the parameters are not watched."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As the optimizer's, in place: a scheduler that was made for the optimizer given keeps its hold of it."""
+        with state_in_place(self):
+            super().load_state_dict(state_dict)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -133,7 +133,8 @@ class GradientReducer:
         self._returned: dict[_Gradient, weakref.ref[torch.Tensor]] = {}  # what was put back
         self._waits_in_backward = waits_in_backward
         self._end_is_queued = False
-        self._given_up: set[_Gradient] = set()  # submitted without having been reached
+        self._passes_made = 0  # in this step; not those within no_sync()
+        self._given_up: set[_Gradient] = set()  # submitted without having been reached, or not as often as others
         self._late: set[_Gradient] = set()  # which further passes reach
         self._learnt_in = basics.initializations()  # the job in which _late and travels_dense were learnt
         self._passes = passes
@@ -184,7 +185,7 @@ class GradientReducer:
         back yet."""
         if self._collected or self._started or len(self._returned) < len(self._ready):
             return True
-        return any(0 < gradient.passes_left < self._passes for gradient in self._gradients)
+        return any(0 < one.passes_left < self._passes and one not in self._ready for one in self._gradients)
 
     def forget(self) -> None:
         """Begins anew, whatever has been done for the next step."""
@@ -195,6 +196,7 @@ class GradientReducer:
         self._returned.clear()
         self._given_up.clear()
         self._end_is_queued = False
+        self._passes_made = 0
         self.set_passes(self._passes)
 
     def add_pass(self, gradient: _Gradient) -> None:
@@ -202,24 +204,33 @@ class GradientReducer:
         if gradient in self._given_up:
             self._given_up.discard(gradient)
             self._late.add(gradient)
-            self._begin_again(gradient)
+            self._take_back(gradient)
         elif gradient in self._ready:
             self._require_cleared(gradient)
-            self._begin_again(gradient)
+            self._begin_again()
         if self.paused:
             return
+        if self._waits_in_backward and not self._end_is_queued:
+            self._end_is_queued = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)
         gradient.passes_left -= 1
         if gradient.passes_left == 0:
             self._submit(gradient)
-            under_way = self._collected or self._started
-            if under_way and self._waits_in_backward and not self._end_is_queued:
-                self._end_is_queued = True
-                torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)
 
-    def _begin_again(self, gradient: _Gradient) -> None:
+    def _take_back(self, gradient: _Gradient) -> None:
+        """It is to be submitted once more."""
         self._ready.discard(gradient)
         self._returned.pop(gradient, None)
-        gradient.passes_left = self._passes
+
+    def _begin_again(self) -> None:
+        """Reduced gradients were dropped instead of used: all that were cleared are for another step, so that none of
+        them counts as ready for its group."""
+        for gradient, returned in list(self._returned.items()):
+            if gradient.parameter.grad is None or gradient.parameter.grad is not returned():
+                self._given_up.discard(gradient)
+                self._take_back(gradient)
+                gradient.passes_left = self._passes
+        self._passes_made = 0
 
     def _require_cleared(self, gradient: _Gradient) -> None:
         """Where the reduced gradient was cleared, one that comes after the last expected pass is for another step."""
@@ -234,9 +245,15 @@ class GradientReducer:
     @torch._disable_dynamo
     def _end_of_backward(self) -> None:
         self._end_is_queued = False
+        self._passes_made += 1
+        if not self._collected and not self._started:
+            return
+        # Some gradients are complete. After as many passes as are expected none is left that could complete the others,
+        # which only some of them have reached. After more passes there are some for each part of a model.
+        was_last = self._passes_made == self._passes
         for gradient in self._gradients:
-            untouched = gradient.passes_left == self._passes and gradient not in self._ready
-            if untouched and gradient.parameter.requires_grad and gradient not in self._late:
+            missing = gradient not in self._ready and (was_last or gradient.passes_left == self._passes)
+            if missing and gradient.parameter.requires_grad and gradient not in self._late:
                 self._given_up.add(gradient)
                 self._submit(gradient)
         # After the ends of other reducers: what they have collected is handed over then, too.
@@ -308,7 +325,8 @@ class GradientReducer:
         group = (gradient,) if gradient.group is None else self._groups[gradient.group]
         if not all(member in self._ready or not member.parameter.requires_grad for member in group):
             return
-        ready = [member for member in group if member in self._ready]
+        # Those that are back are not reduced twice, where a further pass has reached others of their group.
+        ready = [member for member in group if member in self._ready and member not in self._returned]
         if self._collects and all(member.parameter.is_cpu for member in ready):
             self._collected.append(ready)
             _collecting.add(self)

@@ -17,7 +17,7 @@ from hvd.reduce_op import Adasum, Average, check_gradient_reduction
 from hvd.torch.adasum import AdasumOptimizer
 from hvd.torch.compression import Compression, Compressor
 from hvd.torch.gradients import GradientReducer
-from hvd.torch.subclassed import Behaviour, subclassed
+from hvd.torch.subclassed import Behaviour, state_in_place, subclassed
 
 
 class _Distributed(Behaviour):
@@ -80,14 +80,8 @@ class _Distributed(Behaviour):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As the optimizer's, in place: a scheduler that was made for the optimizer given keeps its hold of it."""
-        groups, state = self.param_groups, self.state
-        super().load_state_dict(state_dict)
-        for group, loaded in zip(groups, self.param_groups):
-            group.clear()
-            group.update(loaded)
-        state.clear()
-        state.update(self.state)
-        self.param_groups, self.state = groups, state
+        with state_in_place(self):
+            super().load_state_dict(state_dict)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -217,8 +211,9 @@ def DistributedOptimizer(
     gradients are reduced together at the end of the pass, which is faster there.
 
     Every rank must make the same optimizers, in the same order, over parameters of the same shapes, and run backward
-    passes of several optimizers in the same order (or within `no_sync()`). A parameter that a rank's backward pass did
-    not reach takes part with zeros. Parameters that all ranks add, freeze or unfreeze later take part accordingly.
+    passes of several optimizers in the same order (or within `no_sync()`), and so those of one step over several parts
+    of a model (or with `wait_in_backward=False`). A parameter that a rank's backward pass did not reach takes part with
+    zeros. Parameters that all ranks add, freeze or unfreeze later take part accordingly.
 
     Args:
         optimizer: the optimizer, which must not be used itself any more. State and hyperparameters are shared with it.

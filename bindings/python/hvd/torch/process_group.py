@@ -85,6 +85,16 @@ class HvdProcessGroup(dist.ProcessGroup):
 
     getSize = size
 
+    # torch looks for these among its own backends, of which this group has none. Where it finds no device, it refuses
+    # asynchronous checkpoints, and cannot send state dictionaries to other ranks.
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device("cpu"), *([torch.device("cuda")] if torch.cuda.is_available() else [])]
+
+    def _get_backend(self, device: torch.device) -> HvdProcessGroup:  # type: ignore[override]
+        return self
+
     # By its name DTensor and functional collectives find the group.
 
     def getGroupName(self) -> str:
@@ -179,6 +189,7 @@ class HvdProcessGroup(dist.ProcessGroup):
     def _gather(self, inputs: Tensors, outputs: Sequence[Tensors], opts: Any) -> GroupWork:
         """Of each input all ranks' data, which are spread over the tensors of its outputs."""
         for tensor, parts in zip(inputs, outputs):
+            _require_dtype("allgather", parts, tensor)
             _require_size("allgather", sum(part.numel() for part in parts), self.size() * tensor.numel())
         works = []
         for tensor, parts in zip(inputs, outputs):
@@ -244,6 +255,7 @@ class HvdProcessGroup(dist.ProcessGroup):
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
         for output, tensor in zip(outputs, inputs):
+            _require_dtype("reduce_scatter", [output], tensor)
             _require_size("reduce_scatter", tensor.numel(), self.size() * output.numel())
         reduction = _reduction("reduce_scatter", opts, inputs)
         works = []
@@ -366,6 +378,13 @@ def _listed(tensors: Tensors | torch.Tensor) -> Tensors:
 def _require_size(what: str, given: int, needed: int) -> None:
     if given != needed:
         raise ValueError(f"{what} needs a tensor of {needed} elements where one of {given} was given")
+
+
+def _require_dtype(what: str, outputs: Tensors, tensor: torch.Tensor) -> None:
+    """torch compares the types of some collectives' tensors itself, and leaves the others to its backends."""
+    for output in outputs:
+        if output.dtype != tensor.dtype:
+            raise ValueError(f"{what} of {tensor.dtype} needs an output of that type, not of {output.dtype}")
 
 
 def _reduction(what: str, opts: Any, tensors: Tensors) -> tuple[int, float]:

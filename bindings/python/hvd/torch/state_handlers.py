@@ -14,6 +14,7 @@ from hvd.process_set import ProcessSet
 from hvd.torch.elastic_sampler import ElasticSampler
 from hvd.torch.functions import broadcast_optimizer_state, broadcast_parameters, materialise_state
 from hvd.torch.sharded_checkpoint import has_dtensors, is_placed_alike
+from hvd.torch.subclassed import state_in_place
 
 
 @runtime_checkable
@@ -219,7 +220,12 @@ class OptimizerStateHandler(StateDictHandler):
 
     def restore(self) -> None:
         self._discard_gradients()
-        super().restore()
+        with state_in_place(self.value):  # which a DistributedOptimizer that was made of it later shares
+            super().restore()
+
+    def load(self, saved: Any) -> None:
+        with state_in_place(self.value):
+            super().load(saved)
 
     def make_room(self) -> None:
         """Allocates the optimizer's initial state and a copy of it, but not on a GPU: its memory needs no clearing, and
