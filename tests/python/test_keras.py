@@ -42,7 +42,9 @@ TRAINING_WITH_JAX = training(
     "passes_under_loss_scaling broadcast broadcast_of_no_variables learning_rates values elastic"
 )
 # What Keras 2 does in another way than Keras 3.
-TRAINING_WITH_TF_KERAS = training("gradients_that_an_optimizer_computes loss_scaling")
+TRAINING_WITH_TF_KERAS = training(
+    "gradients_that_an_optimizer_computes loss_scaling passes_under_loss_scaling legacy_optimizers"
+)
 KILLED = "keras_loses_a_rank.py"
 # What Keras 2 does not have.
 SCHEDULE = ["keras_schedule.py"] if importlib.util.find_spec("keras") and version("keras")[0] != "2" else []

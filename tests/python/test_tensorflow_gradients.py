@@ -142,6 +142,22 @@ def test_structures_of_sources_and_missing_gradients(way):
     assert zeros[0] == 0 and zeros[1] == single and weighted == 2 * single
 
 
+def test_jacobians():
+    variable = tf.Variable([1.0, 2.0])
+    with tf.GradientTape() as tape:
+        squares = (hvd.rank() + 1.0) * variable * variable
+    expected = mean(lambda rank: rank + 1.0) * np.diag([2.0, 4.0])
+    jacobian = hvd.DistributedGradientTape(tape).jacobian(squares, [variable])[0]
+    np.testing.assert_allclose(jacobian, expected)
+
+    batch = tf.constant([[1.0], [2.0]])  # each rank's own
+    with tf.GradientTape() as tape:
+        tape.watch(batch)
+        squares = (hvd.rank() + 1.0) * batch * batch
+    of_examples = hvd.DistributedGradientTape(tape).batch_jacobian(squares, batch)
+    np.testing.assert_allclose(of_examples, (hvd.rank() + 1.0) * np.array([[[2.0]], [[4.0]]]))
+
+
 @WAYS
 def test_tapes_wrapped_before_while_and_after_they_record(way):
     variable, factor = tf.Variable(2.0), hvd.rank() + 1.0

@@ -230,6 +230,54 @@ def check_gradients_that_an_optimizer_computes() -> None:
             np.testing.assert_allclose(np.asarray(x), [0.0 if passes == 1 else -2 * total])
 
 
+def check_gradients_that_do_not_fit_the_variables() -> None:
+    if not KERAS_3:
+        return
+    gradient = backend().tensor(np.ones([1], "float32"))
+    for is_built, count, part in (
+        (True, 1, "1 gradients"),
+        (True, 3, "3 gradients"),
+        (False, 1, "must already be built"),
+    ):
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(1.0))
+        variables = [keras.Variable(np.ones([1], "float32")) for _ in range(2)]
+        if is_built:
+            optimizer.build(variables)
+        require_raises(ValueError, part, lambda optimizer=optimizer, count=count: optimizer.apply([gradient] * count))
+        assert all(float(np.asarray(backend().to_numpy(native(variable)))[0]) == 1.0 for variable in variables)
+
+
+def check_legacy_optimizers() -> None:
+    """They do not say whether they have their variables, and have no build()."""
+    if KERAS_3:
+        return
+    make = functools.partial(keras.optimizers.legacy.SGD, 0.1, momentum=0.9)
+    model = make_model()
+    model.compile(optimizer=hvd.DistributedOptimizer(make()), loss="mse")
+    state = hvd.elastic.KerasState(model, epoch=0)
+    state.sync()
+    fit(model)
+    state.save()
+    saved = [np.array(variable) for variable in state_of(model)]
+    fit(model)
+    state.restore()
+    for variable, value in zip(state_of(model), saved):
+        np.testing.assert_array_equal(variable, value)
+
+    slot = model.optimizer.get_slot(model.trainable_variables[0], "momentum")
+    before = slot.numpy()
+    callback = hvd.callbacks.LearningRateScheduleCallback(0.1, lambda _: 0.5)
+    callback.set_model(model)
+    callback.on_epoch_begin(0)
+    callback.on_train_batch_begin(0)
+    assert before.any()
+    np.testing.assert_allclose(slot, 0.5 * before, rtol=1e-5)
+
+    trained, x = make(), tf.Variable([1.0])
+    trained.apply_gradients([(tf.constant([1.0]), x)])
+    assert hvd.DistributedOptimizer(trained) is trained
+
+
 def check_loss_scaling() -> None:
     """An overflow on one rank is one on all of them: nobody waits, and nothing is changed."""
     mixed_precision = keras.config if KERAS_3 else keras.mixed_precision
@@ -263,6 +311,15 @@ def check_loss_scaling() -> None:
 
 
 def check_passes_under_loss_scaling() -> None:
+    if not KERAS_3:
+        for of in (keras.optimizers, keras.optimizers.legacy):
+            inner = hvd.DistributedOptimizer(of.SGD(1.0), op=hvd.Sum, backward_passes_per_step=2)
+            optimizer = keras.mixed_precision.LossScaleOptimizer(inner, dynamic=False, initial_scale=1.0)
+            x = tf.Variable([0.0])
+            for _ in range(2):
+                optimizer.apply_gradients([(tf.constant([RANK + 1.0]), x)])
+            np.testing.assert_allclose(x, [-SIZE * (SIZE + 1.0)])  # each gradient was reduced once
+        return
     if BACKEND != "jax":
         return
     inner = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), backward_passes_per_step=2)

@@ -167,8 +167,15 @@ class LearningRateScheduleCallback(ForEitherKeras, keras.callbacks.Callback):
             return
         set_learning_rate(optimizer, new)
         if self.momentum_correction and old > 0 and getattr(optimizer, "momentum", None):
-            for slot in getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", None) or ():
+            for slot in _momenta(optimizer):
                 slot.assign(slot * (new / old))
+
+
+def _momenta(optimizer: Any) -> list[Any]:
+    """What an optimizer has gathered as momentum, as variables."""
+    if hasattr(optimizer, "get_slot"):  # one of tf_keras.optimizers.legacy: dense/kernel/momentum:0
+        return [slot for slot in optimizer.weights if slot.name.rpartition("/")[2].startswith("momentum")]
+    return list(getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", None) or ())
 
 
 def learning_rate_of(optimizer: Any) -> float:

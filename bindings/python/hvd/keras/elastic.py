@@ -17,7 +17,7 @@ from hvd import basics
 from hvd.elastic import ObjectState, State, from_source, sync_root, sync_set
 from hvd.keras.elastic_callbacks import CommitStateCallback, UpdateBatchStateCallback, UpdateEpochStateCallback
 from hvd.keras.framework import backend, native
-from hvd.keras.functions import are_built, broadcast_variables, state_of
+from hvd.keras.functions import are_built, broadcast_variables, make_variables, state_of
 from hvd.keras.reduction import reduction_within
 from hvd.keras.twin import Twin, twin_of
 from hvd.objects import allgather_object, broadcast_object
@@ -66,7 +66,7 @@ class KerasState(ObjectState):
     def _save_variables(self) -> None:
         backend().sync_variables(self.model)
         if self.model.built and not are_built(self.model, self.optimizer):
-            self.optimizer.build(self.model.trainable_variables)
+            make_variables(self.optimizer, self.model.trainable_variables)
         if are_built(self.model, self.optimizer):
             self._saved_variables = [
                 backend().snapshot(native(variable)) for variable in state_of(self.model, self.optimizer)

@@ -179,8 +179,20 @@ def state_of(model: Any, optimizer: Any = None) -> list[Any]:
 
 def are_built(model: Any, optimizer: Any = None) -> bool:
     """Whether both have all of their variables."""
-    optimizer = optimizer or model.optimizer
-    return bool(model.built and (getattr(optimizer, "built", False) or getattr(optimizer, "_built", False)))
+    return bool(model.built and has_variables(optimizer or model.optimizer))
+
+
+def has_variables(optimizer: Any) -> bool:
+    """Whether an optimizer has made all of its variables."""
+    if hasattr(optimizer, "_create_all_weights"):  # one of tf_keras.optimizers.legacy, which does not say so itself
+        innermost = getattr(optimizer, "inner_optimizer", optimizer)
+        return bool(innermost._hypers_created and innermost.weights)
+    return bool(getattr(optimizer, "built", False) or getattr(optimizer, "_built", False))
+
+
+def make_variables(optimizer: Any, variables: Iterable[Any]) -> None:
+    """Has an optimizer make all of its variables, those of tf_keras.optimizers.legacy included."""
+    (getattr(optimizer, "build", None) or optimizer._create_all_weights)(variables)
 
 
 def slots_of(optimizer: Any, variables: Iterable[Any]) -> list[Any]:

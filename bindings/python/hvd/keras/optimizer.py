@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hvd import arguments, basics
 from hvd.keras import attachment
 from hvd.keras.framework import backend, is_keras_3, keras, name_of_keras
+from hvd.keras.functions import has_variables
 from hvd.keras.reduction import Reduction, is_distributed
 from hvd.process_set import ProcessSet, global_process_set, numbered_name
 from hvd.reduce_op import Average, check_gradient_reduction
@@ -64,6 +65,9 @@ class _OfKeras3(Distributed):
             if not self.built:  # here, since the update may come in a branch of a graph, which can make no variables
                 with keras.name_scope(self.name, caller=self):
                     self.build(trainable_variables)
+        elif not self.built or len(grads) != len(self._trainable_variables):
+            super().apply(grads)  # which says what is wrong; it does not compare lists that it is given
+            return
         variables = self._trainable_variables if trainable_variables is None else trainable_variables
         self._reduction.step(
             list(grads), variables, lambda reduced: super(_OfKeras3, self).apply(reduced, variables), self
@@ -108,7 +112,11 @@ class _OfKeras2(Distributed):
             with self._reduction.done():
                 super(_OfKeras2, self).apply_gradients(list(zip(reduced, variables)), *args, **kwargs)
 
-        self._reduction.step([gradient for gradient, _ in pairs], variables, update, self)
+        # By its name in either generation. LossScaleOptimizer asks for it, since it has called aggregate_gradients().
+        are_reduced = bool(
+            kwargs.get("skip_gradients_aggregation") or not kwargs.get("experimental_aggregate_gradients", True)
+        )
+        self._reduction.step([gradient for gradient, _ in pairs], variables, update, self, are_reduced)
         return self.iterations
 
 
@@ -178,7 +186,7 @@ def DistributedOptimizer(
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
     )
-    chosen = optimizer if _has_state(optimizer) else _twin(optimizer)
+    chosen = optimizer if has_variables(optimizer) else _twin(optimizer)
     _become_distributed(_innermost(chosen), reduction)
     return chosen
 
@@ -307,10 +315,6 @@ def _reduction_for(
         process_set=process_set,
         scale_local_gradients=scale_local_gradients,
     )
-
-
-def _has_state(optimizer: Any) -> bool:
-    return bool(getattr(optimizer, "built", False) or getattr(optimizer, "_built", False))
 
 
 def _twin(optimizer: Any) -> Any:

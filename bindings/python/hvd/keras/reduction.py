@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Callable
 
 from hvd.keras.backend import Backend
@@ -53,17 +53,29 @@ class Reduction:
         self._has_taken = True
         return taken
 
-    def step(self, gradients: list[Any], variables: Sequence[Any], update: Update, optimizer: Any) -> None:
+    def step(
+        self,
+        gradients: list[Any],
+        variables: Sequence[Any],
+        update: Update,
+        optimizer: Any,
+        are_reduced: bool = False,
+    ) -> None:
         """Calls `update` with the reduced gradients, if this was the last pass of a step.
 
         Args:
             gradients: each rank's own, or what `take` has made of them.
             optimizer: the one that is updated.
+            are_reduced: whether this pass's gradients have been reduced already, and are only to be added up.
         """
         if self._is_done:
             update(gradients)
             return
-        reduced = gradients if self._has_taken else self.aggregation.compute_gradients(gradients, variables)
+        if self._has_taken:
+            reduced = gradients
+        else:
+            with self.done() if are_reduced else nullcontext():
+                reduced = self.aggregation.compute_gradients(gradients, variables)
         self._has_taken = False
 
         def act() -> None:

@@ -128,7 +128,8 @@ class TensorFlowKerasState(TensorFlowState):
 
     def _build_optimizer(self) -> None:
         """Unless it has its variables: ranks that have trained have them, and newcomers need the same."""
-        build = getattr(self.optimizer, "build", None)
+        # Those of tf_keras.optimizers.legacy have another name for it.
+        build = getattr(self.optimizer, "build", None) or getattr(self.optimizer, "_create_all_weights", None)
         if build is not None and self.model.trainable_variables:
             build(self.model.trainable_variables)
 

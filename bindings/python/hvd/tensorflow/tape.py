@@ -83,6 +83,22 @@ class _DistributedGradientTape(tf.GradientTape):
         is_local = self._hvd_reducer.is_local
         return [pair for pair in pairs if is_local(pair[1])], [pair for pair in pairs if not is_local(pair[1])]
 
+    def jacobian(self, target: Any, sources: Any, *args: Any, **kw: Any) -> Any:
+        """As the tape's, reduced over all ranks, which must all call it. Raises as `gradient()`."""
+        own = self._plain().jacobian(target, sources, *args, **kw)
+        return tf.nest.pack_sequence_as(sources, self._hvd_reducer(tf.nest.flatten(own), tf.nest.flatten(sources)))
+
+    def batch_jacobian(self, *args: Any, **kw: Any) -> Any:
+        """As the tape's, and this rank's own: its rows belong to the examples in this rank's batch."""
+        return self._plain().batch_jacobian(*args, **kw)
+
+    def _plain(self) -> tf.GradientTape:
+        """What has recorded. TensorFlow makes a Jacobian of calls of gradient() in a loop whose iterations run at the
+        same time, under one name: they must not reduce."""
+        plain = object.__new__(tf.GradientTape)
+        plain.__dict__ = self.__dict__
+        return plain
+
     def _reduced(self, target: Any, sources: Any, *args: Any, **kw: Any) -> list[Any]:
         """The gradients of all sources, as a flat list."""
         own = super().gradient(target, sources, *args, **kw)
