@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 import struct
@@ -155,6 +156,15 @@ def ids(batches):
     return [int(row) for batch in batches for row in batch["id"]]
 
 
+def test_folders_behind_links(tmp_path):
+    for name in ("data", "elsewhere"):
+        (tmp_path / name).mkdir()
+    write_parquet(tmp_path / "elsewhere")
+    (tmp_path / "data" / "part").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "up").symlink_to(tmp_path / "elsewhere")
+    assert sorted(ids(hvd.data.parquet(tmp_path / "data", 8))) == list(range(ROWS))
+
+
 def test_parquet(tmp_path):
     reader = hvd.data.parquet(write_parquet(tmp_path), 8)
     assert len(reader) == 13 and reader.rows == ROWS
@@ -188,6 +198,14 @@ def test_a_reader_goes_on(tmp_path):
     other = hvd.data.parquet(str(tmp_path), 7)
     other.load_state_dict(position)
     assert sorted(seen + ids(other)) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("uneven", ["repeat", "drop", "join"])
+def test_loops_that_count_their_batches(tmp_path, uneven):
+    reader = hvd.data.parquet(write_parquet(tmp_path), 8, uneven=uneven)
+    epochs = [ids(itertools.islice(reader, len(reader))) for _ in range(3)]
+    assert [len(set(rows)) for rows in epochs] == [96 if uneven == "drop" else ROWS] * 3
+    assert reader.epoch == 3 and epochs[0] != epochs[1]
 
 
 def test_columns_that_no_array_has(tmp_path):
@@ -309,6 +327,13 @@ def test_tensorflow(tmp_path):
     assert data.element_spec[0]["x"] == tf.TensorSpec((None, 2), tf.float64)
     assert sorted(int(row) for _, labels in data for row in labels) == list(range(ROWS))
     assert reader.epoch == 1
+    seen: list[int] = []
+    for _, labels in data.map(lambda features, labels: (features, labels)):
+        seen += map(int, labels)
+        time.sleep(0.02)  # in which TensorFlow would read ahead
+        if len(seen) == 40:
+            break
+    assert sorted(seen + ids(reader)) == list(range(ROWS)), "what the loop has not had counts as processed"
 
     def example(number):
         feature = {"number": tf.train.Feature(int64_list=tf.train.Int64List(value=[number, 2 * number]))}
@@ -320,6 +345,20 @@ def test_tensorflow(tmp_path):
     features = {"number": tf.io.FixedLenFeature([2], tf.int64)}
     rows = np.concatenate([b["number"] for b in hvd.data.tfrecord(tmp_path / "tf.tfrecord", 8, features=features)])
     assert sorted(rows.tolist()) == [[number, 2 * number] for number in range(20)]
+
+
+def test_keras_goes_on_in_the_middle_of_an_epoch(tmp_path):
+    import keras
+
+    reader = hvd.data.parquet(write_parquet(tmp_path), 8, columns=["x", "id"])
+    reader.load_state_dict({"epoch": 1, "remaining": [[85, ROWS]]})
+    steps = []
+    counting = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: steps.append(reader.epoch))
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    for last in (2, 4):
+        model.fit(reader.tensorflow("id"), initial_epoch=reader.epoch, epochs=last, callbacks=[counting], verbose=0)
+    assert len(steps) == 2 + 13 + 13 and reader.epoch == 4
 
 
 # ---- ranks

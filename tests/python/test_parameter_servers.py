@@ -182,6 +182,9 @@ def test_kinds_of_keys_and_arrays(servers, ranks):
     assert dense.pull(arrays) is arrays and np.array_equal(arrays["a"], np.arange(5)) and arrays["b"].sum() == 6
     single = servers.dense("kinds single", np.zeros((2, 2)), ps.Add())  # float64 converts
     assert np.array_equal(single.push_pull(np.ones((2, 2)), np.zeros((2, 2))), np.ones((2, 2)))
+    half = torch.full((3,), 2.0, dtype=torch.bfloat16)  # which NumPy has not
+    dense = servers.dense("kinds bfloat16", half, ps.Add())
+    assert torch.equal(dense.push_pull(half, torch.zeros_like(half)), 2 * half)
 
 
 @pytest.mark.ranks(1)
@@ -478,6 +481,15 @@ def test_embedding_is_that_of_torch(servers, ranks, prefetches):
     assert own(torch.empty((0, 2), dtype=torch.int64)).shape == (0, 2, 6)
     assert torch.equal(own.table.pull(torch.arange(50)), before) and not list(own.parameters())
     assert repr(own) == f"Embedding('embedding {prefetches}', width=6)"
+
+
+@pytest.mark.ranks(1)
+def test_a_tensor_that_is_filled_anew_once_its_rows_were_prefetched(servers, ranks):
+    own, theirs, _ = embedded(servers, "filled anew", "Embedding")
+    keys = torch.tensor([1, 2])
+    own.prefetch(keys)
+    keys.copy_(torch.tensor([3, 4]))
+    torch.testing.assert_close(own(keys), theirs(keys))
 
 
 @pytest.mark.ranks(1)

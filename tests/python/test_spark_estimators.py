@@ -425,6 +425,40 @@ def test_data_modules(tmp_path) -> None:
     assert len(trained.getHistory()["val_loss"]) == 5
 
 
+def test_steps_labels_and_metrics_are_those_of_horovod(tmp_path) -> None:
+    import torch
+
+    class Scaled(torch.nn.Module):
+        """With an output for each label."""
+
+        def __init__(self, labels: int) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(1))
+            self.labels = labels
+
+        def forward(self, x):
+            return [self.weight * x] * self.labels
+
+    def mean(output, label):
+        return output.mean()
+
+    def trained(labels, **params):
+        model = Scaled(len(labels))
+        own = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1), "loss": mean}
+        own |= {"label_cols": labels, "sample_weight_col": None, "input_shapes": [[-1, 1]], "batch_size": 1}
+        store = Store.create(str(tmp_path))
+        found = torch_estimator(store, num_proc=None, backend=Here(), **own, **params).fit_on_parquet()
+        return found.getModel().weight.item(), found.getHistory()[0]["train"]
+
+    (tmp_path / "intermediate_train_data").mkdir()
+    table = pyarrow.table({name: np.ones(5, np.float32) for name in ("x", "y", "z")})
+    pyarrow.parquet.write_table(table, tmp_path / "intermediate_train_data" / "part-0.parquet")
+    assert trained(["y"])[0] == pytest.approx(0.5)  # five steps of 0.1
+    assert trained(["y"], backward_passes_per_step=2)[0] == pytest.approx(0.75)  # two, and half of one
+    weight, history = trained(["y", "z"], metrics=[[mean], [mean, mean]])
+    assert weight == pytest.approx(0.5) and history["all_metrics"] == pytest.approx([history["loss"]] * 4)
+
+
 def test_setters_have_the_names_that_horovod_gave_them() -> None:
     from horovod.spark.keras import KerasEstimator
     from horovod.spark.lightning import TorchEstimator as LightningEstimator

@@ -488,7 +488,8 @@ def _flattened(arrays: list[Any], shapes: list[tuple[int, ...]]) -> np.ndarray[A
     flat = np.empty(sum(int(np.prod(shape)) for shape in shapes), dtype=np.float32)
     begin = 0
     for array in arrays:
-        values = array.detach().cpu().numpy() if _is_torch(array) else np.asarray(array)
+        # NumPy has no bfloat16.
+        values = array.detach().float().cpu().numpy() if _is_torch(array) else np.asarray(array)
         flat[begin : begin + values.size] = values.reshape(-1)
         begin += values.size
     return flat

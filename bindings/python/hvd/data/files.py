@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Union
 
@@ -72,10 +72,20 @@ def _below(path: str, filesystem: Any) -> list[tuple[str, str]]:
         every = filesystem.find(path) if is_folder else []
     else:
         is_file, is_folder = os.path.isfile(path), os.path.isdir(path)
-        every = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+        every = list(_files_below(path))
     if is_file:
         return [(path, os.path.basename(path))]
     if not is_folder:
         raise FileNotFoundError(f"{path} is not there")
     relative = sorted((each[len(path.rstrip("/")) + 1 :], each) for each in every)
     return [(each, name) for name, each in relative if not any(part[0] in "_." for part in name.split("/") if part)]
+
+
+def _files_below(path: str) -> Iterator[str]:
+    """In linked folders, too, but for links to a folder that they are in."""
+    for folder, folders, names in os.walk(path, followlinks=True):
+        above = os.path.realpath(folder) + os.sep
+        folders[:] = [
+            name for name in folders if not above.startswith(os.path.realpath(os.path.join(folder, name)) + os.sep)
+        ]
+        yield from (os.path.join(folder, name) for name in names)

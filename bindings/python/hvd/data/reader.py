@@ -140,6 +140,7 @@ class Reader:
         division = self._division = self._divided()
         order = self._order()
         pieces = order.pieces(division.intervals(_place()[0]))
+        most = division.steps(division.size - 1)  # of all ranks; with "join" others may have one less
         blocks = ahead(self._read(order, pieces), 1, self.timeout_s)
         converted = _converted(_cut(blocks, self.batch_size), convert)
         with contextlib.closing(ahead(converted, self.prefetch, self.timeout_s)) as ready:
@@ -147,6 +148,8 @@ class Reader:
                 if self._division is not division:
                     return  # another state was loaded, or another iteration has begun
                 self._steps += 1
+                if self._steps == most:  # a loop that knows how many there are does not ask for more
+                    self.set_epoch(self.epoch + 1)
                 yield batch
         if self._division is division:
             self.set_epoch(self.epoch + 1)
@@ -161,6 +164,7 @@ class Reader:
     def tensorflow(self, *labels: str) -> Any:
         """The reader as a `tf.data.Dataset` of dictionaries of tensors; each iteration of it is one of the reader. All
         ranks must call it if there was no iteration yet. Do not let it prefetch: what it has taken counts as processed.
+        In Keras, give what remains of an epoch a `fit` of its own: all epochs of a `fit` are as long as its first one.
 
         Args:
             labels: columns that go apart: the elements are then pairs of features and labels, as Keras takes them. Of

@@ -24,6 +24,11 @@ def dataset(reader: Reader, labels: Sequence[str]) -> Any:
 
     signature = shaped({name: _spec(name, values) for name, values in example.items()})
     made = tf.data.Dataset.from_generator(lambda: reader.batches(shaped), output_signature=signature)
+    # Both take batches before the loop does, and what is taken counts as processed: rows would be lost at a restore.
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    options.experimental_optimization.map_parallelization = False  # of a map() that the caller adds
+    made = made.with_options(options)
     if reader.state_dict()["remaining"] is None:
         made = made.apply(tf.data.experimental.assert_cardinality(len(reader)))
     return made

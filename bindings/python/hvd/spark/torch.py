@@ -25,7 +25,7 @@ __all__ = ["TorchEstimator", "TorchModel"]
     loss_constructors="functions that make the losses on the ranks, instead of loss",
     train_minibatch_fn="a function that does a step, (model, optimizer, transform_outputs, loss_fn, inputs, labels, "
     "sample_weights) -> (outputs, loss), instead of the usual one",
-    backward_passes_per_step="as of hvd.torch.DistributedOptimizer",
+    backward_passes_per_step="batches whose gradients are averaged for a step; train_minibatch_fn sees to that itself",
 )
 class TorchEstimator(HvdEstimator):
     """Trains a torch.nn.Module; see `HvdEstimator`.
@@ -33,7 +33,8 @@ class TorchEstimator(HvdEstimator):
     The model is called with the tensors of feature_cols, of input_shapes if they are given; floating-point columns
     come in the type of its parameters. loss is a function or module of (output, label), or a list of one for each
     label; with sample_weight_col it takes `reduction="none"` besides. A label with as many numbers as the output gets
-    the output's shape. metrics are functions of (output, label). transformation_fn gets a row as a dictionary.
+    the output's shape. Without loss_weights the losses of several labels are averaged. metrics are functions of
+    (output, label), or lists of one for each label. transformation_fn gets a row as a dictionary.
     """
 
     _prefix = "pytorch"
@@ -145,7 +146,7 @@ class _Training:
         hvd.broadcast_optimizer_state(self.optimizer, root_rank=0)
         constructors = settings["loss_constructors"]
         self.losses = [make() for make in _as_list(constructors)] if constructors else _as_list(settings["loss"])
-        self.step = settings["train_minibatch_fn"] or _step
+        self.step = settings["train_minibatch_fn"] or _Step(settings["backward_passes_per_step"])
 
     def run(self) -> tuple[list[dict[str, Any]], bytes] | None:
         import hvd.torch as hvd
@@ -177,8 +178,8 @@ class _Training:
         import hvd.torch as hvd
 
         self.model.train(is_training)
-        metrics = self.settings["metrics"]
-        sums = torch.zeros(1 + len(metrics) * len(self.work.labels) + 1, dtype=torch.float64)
+        metrics = [_for_each(metric, len(self.work.labels)) for metric in self.settings["metrics"]]
+        sums = torch.zeros(1 + sum(map(len, metrics)) + 1, dtype=torch.float64)
         for columns in batches:
             if isinstance(columns, (tuple, list)):  # features, and the label
                 columns = {**columns[0], **dict.fromkeys(self.work.labels, columns[1])}
@@ -189,8 +190,10 @@ class _Training:
             outputs, loss = self._batch(inputs, labels, weights, is_training)
             outputs, labels = _alike(outputs, labels)
             rows = len(labels[0])
-            found = [float(metric(output, label)) for metric in metrics for output, label in zip(outputs, labels)]
+            found = [float(metric(*pair)) for group in metrics for metric, *pair in zip(group, outputs, labels)]
             sums += torch.tensor([float(loss), *found, 1.0], dtype=torch.float64) * rows
+        if is_training and isinstance(self.step, _Step):
+            self.step.finish(self.optimizer)
         total = hvd.allreduce(sums, op=hvd.Sum, name=f"hvd.spark.metrics.{is_training}")
         loss, *found, rows = total.tolist()
         return {"loss": loss / max(rows, 1), "all_metrics": [value / max(rows, 1) for value in found]}
@@ -205,7 +208,7 @@ class _Training:
 
     def _loss(self, outputs: Sequence[Any], labels: Sequence[Any], weights: Any = None) -> Any:
         losses = self.losses * len(labels) if len(self.losses) == 1 else self.losses
-        shares = self.settings["loss_weights"] or [1.0] * len(labels)
+        shares = self.settings["loss_weights"] or [1.0 / len(labels)] * len(labels)  # as with Horovod
         if not len(outputs) == len(labels) == len(losses) == len(shares):
             raise ValueError(
                 f"{len(outputs)} outputs, {len(labels)} labels, {len(losses)} losses and {len(shares)} loss_weights: "
@@ -254,16 +257,38 @@ def _state_to(optimizer: Any, device: torch.device) -> None:
         state.update({name: value.to(device) for name, value in state.items() if isinstance(value, torch.Tensor)})
 
 
-def _step(
-    model: Any, optimizer: Any, transform_outputs: Any, loss_fn: Any, inputs: Any, labels: Any, weights: Any
-) -> Any:
-    optimizer.zero_grad()
-    outputs = _as_list(model(*inputs))
-    outputs, labels = transform_outputs(outputs, labels)
-    loss = loss_fn(outputs, labels, weights)
-    loss.backward()
-    optimizer.step()
-    return outputs, loss
+class _Step:
+    """The usual train_minibatch_fn: a step of the optimizer for so many batches, whose gradients are averaged."""
+
+    def __init__(self, batches: int) -> None:
+        self._batches = batches
+        self._done = 0
+
+    def __call__(
+        self, model: Any, optimizer: Any, transform_outputs: Any, loss_fn: Any, inputs: Any, labels: Any, weights: Any
+    ) -> Any:
+        if self._done == 0:
+            optimizer.zero_grad()
+        outputs = _as_list(model(*inputs))
+        outputs, labels = transform_outputs(outputs, labels)
+        loss = loss_fn(outputs, labels, weights)
+        (loss / self._batches).backward()  # the optimizer adds the passes up
+        self._done += 1
+        if self._done == self._batches:
+            self.finish(optimizer)
+        return outputs, loss
+
+    def finish(self, optimizer: Any) -> None:
+        """Makes the step of the batches that an epoch's end has left."""
+        if self._done > 0:
+            optimizer.step()
+        self._done = 0
+
+
+def _for_each(metric: Any, labels: int) -> list[Any]:
+    """The functions for the labels, of one for all of them or a list; Horovod has lists alone."""
+    functions = _as_list(metric)
+    return functions * labels if len(functions) == 1 else functions
 
 
 def _alike(outputs: Any, labels: Any) -> tuple[list[Any], list[Any]]:

@@ -104,7 +104,7 @@ class _Rows(torch.nn.Module):
         were before that pass: one step older than without. With a synchronous table call it after `clock()`.
         """
         _require_keys(keys)
-        self._prefetched.append(self._start(keys))
+        self._prefetched.append(self._start(keys.detach().clone()))  # the caller may fill the same tensor anew
 
     def extra_repr(self) -> str:
         return f"{self.table.name!r}, width={self.table.width}"
