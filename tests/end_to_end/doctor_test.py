@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,20 @@ def test_what_fails_is_shown_with_the_reason(without_frameworks, monkeypatch, ca
     assert "! shared memory: two ranks did not reach each other" in written
     assert "HVD_CHUNK_BYTES" in written
     assert written.endswith("\nproblems: 4\n")
+
+
+@pytest.mark.parametrize(
+    "name", ["HVD_RANK", "HVD_PROCESS", "HVD_ELASTIC", "HOROVOD_ELASTIC", "HVD_SERVER", "HVD_SERVERS"]
+)
+def test_self_tests_know_nothing_of_the_job_in_which_the_doctor_runs(name, monkeypatch):
+    monkeypatch.setenv(name, "1")
+    assert name not in doctor_module.outside_job()
+
+
+def test_where_no_temporary_folder_can_be_made_that_is_a_finding(monkeypatch):
+    def none(**_):
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", none)
+    finding = doctor_module.try_two_ranks("TCP", ["hvdrun"], {})
+    assert finding.status == "problem" and "No usable temporary directory" in finding.text

@@ -304,3 +304,9 @@ def test_where_the_output_is_no_terminal_tables_follow_each_other(top):
     cells = terminal.until(lambda display: sum(text.startswith("job of hvdrun") for text in display.cells) == 2)
     assert terminal.display.saved is None and terminal.display.has_cursor
     assert cells[2].split()[:2] == ["rank", "host"]
+
+
+def test_in_the_background_the_keys_are_the_shells(top):
+    terminal = top(100, 2 * RANKS + 30, "{} | cat & sleep 600")
+    terminal.type("keys\n")
+    terminal.until(lambda display: sum(text.startswith("job of hvdrun") for text in display.cells) == 2)

@@ -175,7 +175,7 @@ def test_a_bar_of_an_earlier_epoch_counts_no_longer(monkeypatch):
     monkeypatch.setattr(progress.basics, "initializations", lambda: epochs[-1])
     monkeypatch.setattr(progress.basics, "size", lambda: 2)
     monkeypatch.setattr(progress._Counting, "_sums", lambda _: progress._Sums(0, 0, 0, 0))
-    counting = progress._Counting("bar", 5, 0.001, lambda sums: epochs.append(2) if len(epochs) < 2 else None)
+    counting = progress._Counting("bar", 5, 0, 0.001, lambda sums: epochs.append(2) if len(epochs) < 2 else None)
     counting._thread.join(10)
     is_counting = counting._thread.is_alive()
     monkeypatch.setattr(progress._Counting, "_sums", lambda _: progress._Sums(0, 2, 0, 0))
@@ -242,6 +242,22 @@ def test_torch_state(wrapped):
     state.model = make_model(5.0 + hvd.rank())
     state.sync()
     assert state.model.weight.tolist() == [[5.0, 5.0]]
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("op", [hvd.Average, hvd.Adasum])
+def test_a_state_of_the_optimizer_that_is_wrapped_later(op):
+    model = make_model(float(hvd.rank()))
+    base = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    state = TorchState(model=model, optimizer=base)
+    optimizer = hvd.DistributedOptimizer(base, model.named_parameters(), op=op)
+    for _ in range(2):
+        train_step(model, optimizer)
+        state.save()
+        saved = repr(optimizer.state_dict())
+        train_step(model, optimizer)
+        state.restore()
+        assert repr(optimizer.state_dict()) == saved
 
 
 def saved_tensors(state) -> list[torch.Tensor]:

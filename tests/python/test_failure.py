@@ -77,6 +77,12 @@ def test_a_deep_traceback():
     [
         ("raise ValueError('bad')", ["raised ValueError: bad (script.py:9)"]),
         ("sys.exit(3)", ["called sys.exit(3)"]),
+        ("try:\n    sys.exit(3)\nexcept SystemExit:\n    pass", []),
+        ("try:\n    sys.exit(3)\nexcept SystemExit as error:\n    assert error.code == 3", []),
+        ("try:\n    sys.exit(3)\nfinally:\n    sys.stdout.flush()", ["called sys.exit(3)"]),
+        ("try:\n    sys.exit(3)\nexcept SystemExit:\n    sys.exit(4)", ["called sys.exit(4)"]),
+        ("try:\n    sys.exit(3)\nexcept SystemExit:\n    pass\nsys.exit(4)", ["called sys.exit(4)"]),
+        ("import threading\nthreading.Thread(target=sys.exit, args=(3,)).start()", []),
         ("sys.exit()", []),
         ("sys.exit(0)", []),
         ("try:\n    1 / 0\nexcept ZeroDivisionError:\n    sys.excepthook(*sys.exc_info())", []),

@@ -90,3 +90,28 @@ def test_without_tqdm_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     with pytest.raises(ImportError, match="pip install tqdm"):
         hvd.tqdm(range(3))
+
+
+@pytest.mark.ranks(2)
+def test_steps_made_before_count_on_every_rank():
+    bar, written = bar_of(total=10, initial=5)
+    bar.update(5)
+    bar.close()
+    assert ("20/20" in written.getvalue().split("\r")[-1]) == (hvd.rank() == 0)
+
+
+@pytest.mark.ranks(2)
+def test_where_there_is_no_terminal_none_disables_it():
+    bar, written = bar_of(range(3), disable=None)
+    assert list(bar) == [0, 1, 2] and written.getvalue() == ""
+
+
+@pytest.mark.quick
+def test_it_is_called_and_asked_as_tqdm_is():
+    bar, written = bar_of(iter(range(3)), "epoch 1", 3)
+    assert bar and len(bar) == 3 and list(bar) == [0, 1, 2]
+    assert "epoch 1: 100%" in written.getvalue()
+    assert bar_of()[0] and not bar_of(total=0)[0]
+    line = io.StringIO()
+    hvd.tqdm.write("a line", file=line)
+    assert line.getvalue() == "a line\n"

@@ -84,6 +84,26 @@ def test_output_and_variables(capsys):
     assert written.err == "to stderr\n" * 2
 
 
+@pytest.mark.parametrize("stdout", ["None", "types.SimpleNamespace(write=len)"])
+def test_the_ranks_go_on_whatever_is_in_place_of_stdout(stdout):
+    program = textwrap.dedent(f"""
+        import sys, types
+        import hvd
+
+        def write_much():
+            for _ in range(4000):  # more than pipes hold
+                print("y" * 80)
+            return "done"
+
+        sys.stdout = {stdout}  # None: as Python has it where the descriptor is closed
+        results = hvd.run(write_much, np=1)
+        sys.stdout = sys.__stdout__
+        print(results)
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr) == ("['done']\n", "")
+
+
 def test_start_timeout_and_options():
     def settings() -> tuple[str, str]:
         return os.environ["HVD_START_TIMEOUT"], os.environ["EXTRA"]

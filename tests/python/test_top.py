@@ -164,3 +164,10 @@ def test_shards_of_servers_have_rates_and_marks():
     assert top.screen("title", top.rows_between(before, after), top.shards_between(before, after), 24)[-1].endswith(
         "yet"
     )
+
+
+def test_python_3_9_can_read_and_draw_a_table(monkeypatch):
+    monkeypatch.setattr(top, "zip", lambda *sequences: zip(*sequences), raising=False)  # no strict= before 3.10
+    read = top.read_table("rank\thost\n0\th1\n", 0.0)
+    assert read.ranks == {0: {"rank": 0, "host": "h1"}}
+    assert top.table([top.Row(0, "h1")]).splitlines()[1].split()[:2] == ["0", "h1"]

@@ -66,7 +66,17 @@ class _Ending:
     """How this process is about to end, as far as it can be seen before it does."""
 
     watched = False
-    exit_code: object = None  # of the last sys.exit()
+    exit_code: object = None  # of the last sys.exit(), unless the script has caught it
+    mark = 0  # id() of the mark of its exception
+
+
+class _Mark:
+    """What the exception of sys.exit() carries along: who catches it frees it while the script runs on. When it ends
+    the script, it is freed once no frame of Python is left."""
+
+    def __del__(self) -> None:
+        if id(self) == _Ending.mark and sys._getframe().f_back is not None:
+            _Ending.exit_code = None
 
 
 def watch() -> None:
@@ -91,8 +101,15 @@ def watch() -> None:
 
 def _exit(status: Any = None, /) -> NoReturn:
     """sys.exit(), whose code nobody can ask for once the script has ended."""
-    _Ending.exit_code = status
-    raise SystemExit(status)
+    raise _marked(SystemExit(status))  # no variable has it: it would keep its own frame, and thus itself
+
+
+def _marked(error: SystemExit) -> SystemExit:
+    if threading.current_thread() is threading.main_thread():  # in another one it ends that thread alone
+        mark = _Mark()
+        _Ending.exit_code, _Ending.mark = error.code, id(mark)
+        error.__dict__["_hvd_mark"] = mark
+    return error
 
 
 def _ends_script(error: BaseException, frame: FrameType) -> bool:

@@ -32,11 +32,13 @@ class tqdm:
 
     Args:
         iterable: what this rank goes through; None: `update()` is called.
+        desc: tqdm's, what stands before the bar.
         total: this rank's steps. By default the iterable's length, if it has one.
         interval_s: seconds between two numbers. Each is an allreduce of four integers, and ends a
             schedule that is locked (docs/architecture.md), which the steps after it lock again.
         timeout_s: seconds that a rank whose bar ends waits for the others' last counts.
-        options: tqdm's: desc, unit, leave, file, ... Other methods of the bar are tqdm's as well (`set_postfix`, ...);
+        initial: steps that this rank had made before.
+        options: tqdm's: unit, leave, file, ... Other methods of the bar are tqdm's as well (`set_postfix`, ...);
             on other ranks than 0 they do nothing.
 
     Raises:
@@ -46,30 +48,30 @@ class tqdm:
     def __init__(
         self,
         iterable: Iterable[Any] | None = None,
+        desc: str | None = None,
         total: int | None = None,
         *,
+        initial: int = 0,
         interval_s: float = 1.0,
         timeout_s: float = 1.0,
         **options: Any,
     ) -> None:
-        try:
-            from tqdm.auto import tqdm as bar_class
-        except ImportError:
-            raise ImportError("hvd.tqdm needs tqdm: pip install tqdm") from None
+        bar_class = _bar_class()
         if total is None and isinstance(iterable, Sized):
             with contextlib.suppress(TypeError):  # a DataLoader of a dataset that has no length
                 total = len(iterable)
-        self._iterable, self._timeout_s = iterable, timeout_s
+        self._iterable, self._total, self._timeout_s = iterable, total, timeout_s
         self._counting: _Counting | None = None
         # Numbered in a job of one rank, too: ranks that join an elastic job later may have made the same bar.
         name = numbered_name(global_process_set, "hvd.tqdm.") if basics.is_initialized() else None
         if name is None or basics.size() == 1:
-            self._bar = bar_class(total=total, **options)
+            self._bar = bar_class(desc=desc, total=total, initial=initial, **options)
             return
-        options["disable"] = bool(options.get("disable")) or basics.rank() != 0
+        if basics.rank() != 0:  # on rank 0 as given: None is tqdm's "not where there is no terminal"
+            options["disable"] = True
         # Each number is shown: tqdm would wait for as many steps as there were between two before.
-        self._bar = bar_class(**{"miniters": 1, **options})
-        self._counting = _Counting(name, total, interval_s, self._show)
+        self._bar = bar_class(**{"miniters": 1, **options, "desc": desc, "initial": initial * basics.size()})
+        self._counting = _Counting(name, total, initial, interval_s, self._show)
 
     def _show(self, sums: _Sums) -> None:
         self._bar.total = sums.total if sums.without_total == 0 else None
@@ -109,13 +111,30 @@ class tqdm:
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
         self._close(self._timeout_s if kind is None else 0.0)
 
+    @staticmethod
+    def write(*arguments: Any, **options: Any) -> None:
+        """tqdm's: a line above the bars, of whichever rank calls it."""
+        _bar_class().write(*arguments, **options)
+
     def __len__(self) -> int:
-        return len(self._iterable)  # type: ignore[arg-type]
+        return len(self._iterable) if isinstance(self._iterable, Sized) else self._total  # type: ignore[return-value]
+
+    def __bool__(self) -> bool:
+        """As tqdm's, and not by __len__(), which a bar without a total has not: `if bar: bar.update()`."""
+        return self._total is None or self._total > 0
 
     def __getattr__(self, name: str) -> Any:
         if name == "_bar":  # tqdm is not installed
             raise AttributeError(name)
         return getattr(self._bar, name)
+
+
+def _bar_class() -> Any:
+    try:
+        from tqdm.auto import tqdm as bar_class
+    except ImportError:
+        raise ImportError("hvd.tqdm needs tqdm: pip install tqdm") from None
+    return bar_class
 
 
 class _Sums(NamedTuple):
@@ -131,8 +150,8 @@ class _Counting:
     """A rank's part in adding up the steps: a thread that goes on until all ranks have ended, or this process has
     joined another job, whose other ranks may have made no such bar."""
 
-    def __init__(self, name: str, total: int | None, interval_s: float, show: Any) -> None:
-        self.steps = 0
+    def __init__(self, name: str, total: int | None, initial: int, interval_s: float, show: Any) -> None:
+        self.steps = initial
         self._total, self._interval_s, self._show = total, interval_s, show
         self._job = basics.initializations()
         self._spec = _native.OperationSpec(_native.ALLREDUCE, name, 0, [((4,), _native.INT64)], Sum)

@@ -125,7 +125,7 @@ def environment(variables: dict[str, str], start_timeout: float | None) -> dict[
 
 
 def run_to_its_end(
-    command: list[str], environment: dict[str, str], folder: PrivateFolder, output: TextIO, errors: TextIO
+    command: list[str], environment: dict[str, str], folder: PrivateFolder, output: TextIO | None, errors: TextIO | None
 ) -> tuple[int, list[str]]:
     """Passes on what hvdrun and its ranks write; returns hvdrun's exit code and the last lines of its standard error.
     The folder is kept until they have ended, even if this process is killed."""
@@ -157,11 +157,15 @@ def run_to_its_end(
     return code, list(last_lines)
 
 
-def _forward(source: IO[str], target: TextIO, last_lines: deque[str]) -> None:
-    """To its end, though the target be closed or full: hvdrun would wait for whoever reads its pipe no longer."""
+def _forward(source: IO[str], target: TextIO | None, last_lines: deque[str]) -> None:
+    """To its end, though the target be closed or full: hvdrun would wait for whoever reads its pipe no longer. Nor is
+    it of any consequence what a program has put in place of sys.stdout, which is None where the descriptor is closed.
+    """
     for line in source:
         last_lines.append(line.rstrip("\n"))
-        with contextlib.suppress(OSError, ValueError):
+        if target is None:
+            continue
+        with contextlib.suppress(Exception):  # whatever: of an object with write() alone an AttributeError
             target.write(line)
             target.flush()
 

@@ -263,9 +263,9 @@ def kind_of_mpi(text: str) -> tuple[str | None, str]:
 
 def try_two_ranks(way: str, launcher: list[str], variables: dict[str, str]) -> Finding:
     """Two ranks on this machine add up tensors of 8 bytes and 1 MB, and check every result."""
-    with tempfile.TemporaryDirectory(prefix="hvd-doctor-") as folder:
-        results = Path(folder, "results.json")
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="hvd-doctor-") as folder:
+            results = Path(folder, "results.json")
             command = [*launcher, "-np", "2", str(installation.find("bin/hvd-bench")), "allreduce"]
             command += ["--sizes", "8,1M", "--seconds", "0.05", "--json", str(results)]
             done = subprocess.run(
@@ -276,10 +276,10 @@ def try_two_ranks(way: str, launcher: list[str], variables: dict[str, str]) -> F
                 stdin=subprocess.DEVNULL,
                 timeout=2 * seconds_for(SELF_TEST_SECONDS),
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return Finding("backends", way, PROBLEM, str(error))
-        if done.returncode == 0:
-            return Finding("backends", way, OK, summary(json.loads(results.read_text())["results"]))
+            if done.returncode == 0:
+                return Finding("backends", way, OK, summary(json.loads(results.read_text())["results"]))
+    except (OSError, subprocess.TimeoutExpired) as error:  # there may be no folder to write to
+        return Finding("backends", way, PROBLEM, str(error))
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     return Finding("backends", way, PROBLEM, "two ranks did not reach each other", "\n      ".join(lines[-8:]))
 
@@ -287,6 +287,7 @@ def try_two_ranks(way: str, launcher: list[str], variables: dict[str, str]) -> F
 def outside_job() -> dict[str, str]:
     """The environment without what a launcher may have set for this process."""
     own = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "STORE", "JOB_KEY", "HOSTNAME")
+    own += ("PROCESS", "ELASTIC", "SERVER", "SERVERS")  # of elastic jobs, and of those with parameter servers
     dropped = {f"{prefix}_{name}" for prefix in ("HVD", "HOROVOD") for name in own}
     dropped |= {"RANK", "WORLD_SIZE", "HVD_TORCH_VARIABLES", "TF_CONFIG"}
     of_others = ("OMPI_COMM_WORLD_", "PMI_", "PMIX_", "SLURM_")

@@ -60,7 +60,7 @@ def _read_lines(text: str) -> list[dict[str, Any]]:
     headings, *lines = [line.split("\t") for line in text.splitlines()] or [[]]
     read = []
     for fields in lines:
-        named = dict(zip(headings, fields, strict=True))
+        named = dict(zip(headings, fields))
         numbers = {name: int(value) for name, value in named.items() if name != "host" and value != "-"}
         read.append({**numbers, "host": named["host"]})
     return read
@@ -169,7 +169,7 @@ def _aligned(lines: list[tuple[str, ...]]) -> str:
     for line in lines:
         cells = [
             cell.ljust(width) if heading in ("host", "lock", "") else cell.rjust(width)
-            for cell, width, heading in zip(line, widths, headings, strict=True)
+            for cell, width, heading in zip(line, widths, headings)
         ]
         text += "  ".join(cells).rstrip() + "\n"
     return text
@@ -273,11 +273,22 @@ def _terminal() -> Iterator[curses.window | None]:
             signal.signal(number, handler)
 
 
+def _has_keyboard() -> bool:
+    """Whether keys may be read. In the background (hvd top > log &) they are the shell's, and whoever reads them is
+    stopped by SIGTTIN."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        return False
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except OSError:  # not the terminal that controls this process, by which nobody is stopped
+        return True
+
+
 def _goes_on(seconds: float) -> bool:
     """Whether the user wants to go on then; q says no, at once."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
-        if not sys.stdin.isatty():
+        if not _has_keyboard():
             time.sleep(left)
         elif select.select([sys.stdin], [], [], left)[0]:
             keys = os.read(sys.stdin.fileno(), 1024)
