@@ -65,6 +65,8 @@ class Job : public HostListener {
   // now.
   int next_host() const { return static_cast<int>(processes_.hosts().size()); }
   void add_host(HostPlan plan, std::unique_ptr<Host> host);
+  // Of an elastic job's host, for the processes that are started from now on.
+  void set_slots(int host, std::vector<RankPlan> slots) { processes_.set_slots(host, std::move(slots)); }
   void use_hosts(const std::vector<HostCount>& hosts) {
     if (elastic_) elastic_->use_hosts(hosts);
   }

@@ -9,8 +9,8 @@ namespace hvd::launcher {
 
 void JobProcesses::add_host(HostPlan plan, std::unique_ptr<Host> host) {
   if (elastic_) {
-    for (RankPlan& slot : plan.ranks) slot.reads_input = false;
-    slots_.push_back(std::exchange(plan.ranks, {}));
+    slots_.emplace_back();
+    set_slots(static_cast<int>(slots_.size()) - 1, std::exchange(plan.ranks, {}));
     plan.servers.clear();
     plan.stopped_limit = elastic_->stopped_limit;
     plan.preemption_script = elastic_->preemption_script;
@@ -19,6 +19,11 @@ void JobProcesses::add_host(HostPlan plan, std::unique_ptr<Host> host) {
   }
   plans_.push_back(std::move(plan));
   hosts_.push_back(std::move(host));
+}
+
+void JobProcesses::set_slots(int host, std::vector<RankPlan> slots) {
+  for (RankPlan& slot : slots) slot.reads_input = false;
+  slots_[static_cast<std::size_t>(host)] = std::move(slots);
 }
 
 int JobProcesses::host_named(const std::string& name) const {

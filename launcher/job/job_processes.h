@@ -54,6 +54,8 @@ class JobProcesses {
   const HostPlan& plan_of(int host) const { return plans_[static_cast<std::size_t>(host)]; }
   // By host, of an elastic job.
   const std::vector<RankPlan>& slots_of(int host) const { return slots_[static_cast<std::size_t>(host)]; }
+  // Likewise; for the processes that are started from now on.
+  void set_slots(int host, std::vector<RankPlan> slots);
   // The host's number. A host that was lost and has come back has several: returns the newest.
   int host_named(const std::string& name) const;
 

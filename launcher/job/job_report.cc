@@ -15,7 +15,8 @@ void JobReport::failed(const std::string& cause) {
 
 void JobReport::timed_out() {
   queries_.ask(true, [this, is_first = !stragglers_](const std::vector<StatusOfRank>& ranks) {
-    if (!job_.processes.any_left() && job_.output.all_closed()) return;  // it has ended: its epochs were stopped
+    // It has ended: its epochs were stopped. One that still waits for its hosts has no processes either, but runs.
+    if (!job_.end.is_running() && !job_.processes.any_left() && job_.output.all_closed()) return;
     if (is_first) stragglers_ = find_stragglers(ranks, Duration::zero());
     job_.end.timed_out(Clock::now());
   });
@@ -35,6 +36,7 @@ Failure JobReport::failure_of(int number) const {
 void JobReport::write() const {
   const JobEnd& end = job_.end;
   const JobEnd::Reason reason = end.reason();
+  const bool are_processes = job_.processes.is_elastic();
   if (const auto& lost = end.lost_hosts(); !lost.empty() && !end.first_failed()) {
     job_.output.append(lost_host_report(lost, end.ends()));
   } else if (const std::optional<int> rank = end.first_failed()) {
@@ -46,12 +48,12 @@ void JobReport::write() const {
     failure.server_end = RankEnd{.status = status};
     job_.output.append(failure_report(failure, end.ends()));
   } else if (reason == JobEnd::Reason::timed_out) {
-    job_.output.append(timeout_report(end.ends()));
+    job_.output.append(timeout_report(end.ends(), are_processes));
   } else if (reason == JobEnd::Reason::ended_early) {
     job_.output.say("the job has ended early, as requested; exit code " + std::to_string(kEndedEarlyCode) +
                     ": start it again to continue");
   } else if (reason == JobEnd::Reason::interrupted) {
-    job_.output.append(interruption_report(end.interrupting_signal(), end.ends()));
+    job_.output.append(interruption_report(end.interrupting_signal(), end.ends(), are_processes));
   }
   const bool blames_the_job = end.first_failed() || !end.lost_hosts().empty() ||
                               reason == JobEnd::Reason::server_failed || reason == JobEnd::Reason::timed_out;

@@ -152,7 +152,13 @@ void advance(ElasticJob& job, TimePoint now) {
 // ---- Events
 
 void Membership::hosts_changed(const std::vector<HostCount>& hosts, TimePoint now) {
+  const auto before = job_.hosts.all();
   job_.hosts.hosts_changed(hosts);
+  // A script may leave hosts out for a moment. advance() marks anew those that are still too many.
+  for (const auto& [name, host] : job_.hosts.all()) {
+    const auto known = before.find(name);
+    if (known != before.end() && host.slots > known->second.slots) job_.roster.keep_surplus(name);
+  }
   advance(job_, now);
 }
 
@@ -202,6 +208,8 @@ void Membership::process_ended(int process, ProcessEnd how, const std::string& c
   } else if (goes_on &&
              (ended.state == ProcessState::member || (job_.is_first() && ended.state != ProcessState::failing))) {
     job_.is_winding_down = true;
+  } else if (goes_on && (ended.state == ProcessState::starting || ended.state == ProcessState::waiting)) {
+    job_.hosts.cool_down(ended.host, now);  // no failure, but the next one would end as soon
   }
   advance(job_, now);
 }
@@ -218,6 +226,7 @@ void Membership::process_preempted(int process, TimePoint now) {
   Process* const found = job_.roster.find(process);
   if (found == nullptr) return;
   found->is_leaving = true;
+  found->is_surplus = false;
   job_.hosts.cool_down(found->host, now);
   advance(job_, now);
 }

@@ -53,14 +53,16 @@ void Roster::mark_surplus(const std::string& host, int slots) {
   }
   std::ranges::sort(staying);
   for (std::size_t i = 0; i + static_cast<std::size_t>(slots) < staying.size(); ++i) {
-    processes_.at(-std::get<int>(staying[i])).is_leaving = true;
+    Process& process = processes_.at(-std::get<int>(staying[i]));
+    process.is_leaving = process.is_surplus = true;
   }
 }
 
 Prospect Roster::prospect_of(int process) const {
   const auto newcomer = processes_.find(process);
   if (newcomer == processes_.end() || epoch_ == 0) return {};
-  const auto& [own_host, slot, state, is_leaving, has_state] = newcomer->second;
+  const std::string& own_host = newcomer->second.host;
+  const int slot = newcomer->second.slot;
   std::vector<std::string> hosts;  // in the order of their first ranks
   int members = 0, here = 0;
   for (const int number : members_) {

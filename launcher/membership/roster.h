@@ -70,6 +70,7 @@ class Roster {
     ProcessState state = ProcessState::starting;
     bool is_leaving = false;  // it gets no place in the next epoch
     bool has_state = false;   // of the job; an expelled one has none
+    bool is_surplus = false;  // it leaves only because its host has too few slots
     auto operator<=>(const Process&) const = default;
   };
 
@@ -94,13 +95,24 @@ class Roster {
     }
     return expelled;
   }
-  // All processes of the host are to leave.
+  // All processes of the host are to leave, whatever slots it has.
   void mark_leaving(const std::string& host) {
-    for (auto& [number, process] : processes_) process.is_leaving = process.is_leaving || process.host == host;
+    for (auto& [number, process] : processes_) {
+      if (process.host != host) continue;
+      process.is_leaving = true;
+      process.is_surplus = false;
+    }
   }
   // Marks as leaving the processes beyond the host's slots. Kept first are those with the job's state, then those
   // furthest in their progress, then the oldest.
   void mark_surplus(const std::string& host, int slots);
+  // The host has more slots again: those that were to leave for want of one stay, unless they were dismissed already.
+  void keep_surplus(const std::string& host) {
+    for (auto& [number, process] : processes_) {
+      if (process.host != host || !process.is_surplus || process.state == ProcessState::expelled) continue;
+      process.is_leaving = process.is_surplus = false;
+    }
+  }
   // They are to leave, and do not bring the job's state to another epoch.
   void mark_left_out(const std::string& host) {
     mark_leaving(host);
@@ -108,7 +120,7 @@ class Roster {
   }
   // Nobody is to leave any more.
   void keep_all() {
-    for (auto& [number, process] : processes_) process.is_leaving = false;
+    for (auto& [number, process] : processes_) process.is_leaving = process.is_surplus = false;
   }
 
   // Null: it does not live.

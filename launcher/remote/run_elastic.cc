@@ -5,6 +5,8 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/bootstrap/store_origin.h"
@@ -59,10 +61,11 @@ class ElasticRemoteJob {
   // A host that was named, and its agent: the last one, if several were started.
   struct Entry {
     HostSlots wanted;
-    int place = 0;    // among the hosts that are named
-    int agent = -1;   // its number; -1: none runs
-    int in_job = -1;  // the host's number there, once its agent has attached
-    int planned = 0;  // slots
+    int place = 0;                  // among the hosts that are named
+    int agent = -1;                 // its number; -1: none runs
+    int in_job = -1;                // the host's number there, once its agent has attached
+    int planned = 0;                // slots
+    HostDescription description{};  // once its agent has attached
     Duration retry = kFirstRetry;
     TimePoint next_try{};
   };
@@ -76,8 +79,22 @@ class ElasticRemoteJob {
       entries_[host.host].wanted = host;
       entries_[host.host].place = place++;
     }
+    for (auto& [name, entry] : entries_) plan_more_slots(name, entry);
     start_agents();
     offer_slots();
+  }
+
+  // Slots that a host gets later have CPUs and GPUs of their own, too. Processes that run there keep theirs.
+  void plan_more_slots(const std::string& name, Entry& entry) {
+    if (entry.in_job < 0 || entry.wanted.slots.value_or(0) <= entry.planned) return;
+    try {
+      std::vector<RankPlan> slots = hosts_.plan(entry.wanted, entry.description).ranks;
+      entry.planned = static_cast<int>(slots.size());
+      job_.set_slots(entry.in_job, std::move(slots));
+    } catch (const Error& error) {
+      job_.warning("host " + name + ": " + error.what());
+      entry.wanted.slots = entry.planned;
+    }
   }
 
   void start_agents() {
@@ -124,6 +141,7 @@ class ElasticRemoteJob {
       HostPlan plan = hosts_.plan(entry.wanted, facts);
       plan.rendezvous.address = facts.local_address;
       entry.planned = static_cast<int>(plan.ranks.size());
+      entry.description = facts;
       entry.in_job = job_.next_host();
       auto host = std::make_unique<AgentHost>(subtree_, job_, agent, entry.in_job);
       agent_hosts_[agent] = host.get();

@@ -50,6 +50,12 @@ std::string fates(const std::vector<std::optional<RankEnd>>& ends, const std::ve
   return text;
 }
 
+// "hvdrun: ended by SIGINT; ranks 0-3 exited with code 1"
+std::string with_fates(const std::string& event, const std::vector<std::optional<RankEnd>>& ends, bool are_processes) {
+  const std::string all = fates(ends, {}, are_processes);
+  return "hvdrun: " + event + (all.empty() ? "" : "; " + all) + "\n";
+}
+
 bool ended_by_hvdrun(const RankEnd& end) { return end.status.by_signal && end.status.value == end.signal_sent; }
 
 // A rank that hvdrun's signal has ended has not failed, unless it had reported a failure before.
@@ -66,7 +72,8 @@ int exit_code_of_failed(const RankEnd& end) {
 }  // namespace
 
 bool RankEnds::all_are_ok() const {
-  return std::ranges::all_of(ends_, [](const auto& end) { return end && end->status.ok(); });
+  return !ends_.empty() &&
+         std::ranges::all_of(ends_, [](const auto& end) { return end && !end->lost && end->status.ok(); });
 }
 
 void RankEnds::blame(int rank, bool by_somebody) {
@@ -262,12 +269,12 @@ std::string lost_host_report(const std::vector<LostHost>& lost, const std::vecto
   return others.empty() ? text : text + "hvdrun: the others: " + others + "\n";
 }
 
-std::string timeout_report(const std::vector<std::optional<RankEnd>>& ends) {
-  return "hvdrun: the job has reached its --timeout; " + fates(ends, {}) + "\n";
+std::string timeout_report(const std::vector<std::optional<RankEnd>>& ends, bool are_processes) {
+  return with_fates("the job has reached its --timeout", ends, are_processes);
 }
 
-std::string interruption_report(int signal, const std::vector<std::optional<RankEnd>>& ends) {
-  return "hvdrun: ended by " + signal_name(signal) + "; " + fates(ends, {}) + "\n";
+std::string interruption_report(int signal, const std::vector<std::optional<RankEnd>>& ends, bool are_processes) {
+  return with_fates("ended by " + signal_name(signal), ends, are_processes);
 }
 
 }  // namespace hvd::launcher

@@ -64,6 +64,7 @@ class RankEnds {
   const RankEnd& of(int rank) const { return *ends_[static_cast<std::size_t>(rank)]; }
   bool has_ended(int rank) const { return ends_[static_cast<std::size_t>(rank)].has_value(); }
   bool all_have_ended() const { return remaining_ == 0; }
+  // Of at least one rank, and none was lost.
   bool all_are_ok() const;
 
   // The rank has ended with a failure; `by_somebody`: it was killed by a signal from outside the job during the grace
@@ -231,10 +232,11 @@ std::string failure_report(const Failure& failure, const std::vector<std::option
 std::string lost_host_report(const std::vector<LostHost>& lost, const std::vector<std::optional<RankEnd>>& ends);
 
 // "hvdrun: ended by SIGINT; ranks 0-3 exited with code 1"
-std::string interruption_report(int signal, const std::vector<std::optional<RankEnd>>& ends);
+std::string interruption_report(int signal, const std::vector<std::optional<RankEnd>>& ends,
+                                bool are_processes = false);
 
 // "hvdrun: the job has reached its --timeout; ranks 0-3 killed by SIGTERM"
-std::string timeout_report(const std::vector<std::optional<RankEnd>>& ends);
+std::string timeout_report(const std::vector<std::optional<RankEnd>>& ends, bool are_processes = false);
 
 // Formats ascending numbers: "rank 4", "ranks 0-2, 5"; "processes 0-2, 5".
 std::string list_ranks(const std::vector<int>& ranks, bool are_processes = false);

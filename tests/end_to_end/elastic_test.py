@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from timeouts import wait_until
+
 TIMEOUT = 600
 JOB = Path(__file__).parent / "elastic_job.py"
 
@@ -384,3 +386,60 @@ def test_a_host_that_is_added_to_the_addresses_of_agents_is_tried_again(tmp_path
     assert process.returncode != 0 and errors.count("does not say where the agent of host elsewhere listens") > 1, (
         errors
     )
+
+
+LOST_IN_INIT = """
+import os, pathlib, signal, subprocess, sys, time
+from hvd import basics, elastic, objects
+folder, process = pathlib.Path(sys.argv[1]), os.environ["HVD_PROCESS"]
+if process == "0":
+    (folder / "new").write_text(str(os.getpid()))
+    (folder / "new").rename(folder / "pid")
+else:
+    while not (folder / "pid").exists():
+        time.sleep(0.01)
+    time.sleep(1)  # process 0 waits for its place by now, and learns of it once this one is lost
+    other = int((folder / "pid").read_text())
+    os.kill(other, signal.SIGSTOP)
+    ending = f"sleep 1; kill -KILL {os.getpid()}; sleep 0.3; kill -CONT {other}"
+    subprocess.Popen(["sh", "-c", ending], start_new_session=True)
+basics.init()
+state = elastic.ObjectState(elastic.from_source(objects.broadcast_object), basics.rank)
+elastic.run_fn(lambda state: print(process, basics.rank(), basics.size()), elastic.join_anew)(state)
+"""
+
+
+def test_a_rank_that_is_lost_in_init_is_not_the_end_of_the_others(tmp_path):
+    code, output, errors = run(
+        *("-np", 2, "--min-np", 1, "--cooldown-range", "60,60"), job=(sys.executable, "-c", LOST_IN_INIT, tmp_path)
+    )
+    assert (code, output) == (0, "0 0 1\n"), errors
+
+
+def test_a_job_for_which_no_host_has_come_has_not_finished(tmp_path):
+    asked = tmp_path / "asked"
+    options = ("--host-discovery-script", f"touch {asked}", "-np", 1, "--min-np", 1)
+    code, _, errors = run(*options, "--timeout", 1, job=("true",))
+    assert code == 124 and "the job has reached its --timeout" in errors, errors
+    asked.unlink()
+    process = start(*options, job=("true",))
+    wait_until(asked.exists)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 128 + signal.SIGINT and "ended by SIGINT" in errors, errors
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_a_slot_that_a_host_gets_later_has_a_cpu_of_its_own(tmp_path):
+    names = tmp_path / "hosts"
+    names.write_text("localhost:1\n")
+    new, came = tmp_path / "new", tmp_path / "came"
+    grow = f"if [ $HVD_PROCESS = 0 ]; then echo localhost:2 > {new}; mv {new} {names}; else touch {came}; fi; "
+    grow += f"while [ ! -e {came} ]; do sleep 0.05; done"
+    code, _, errors = run(
+        *("--host-discovery-script", f"cat {names}", "--discovery-interval", 0.1, "-np", 1, "--min-np", 1),
+        *("--max-np", 2, "--bind-to", "core", "--report-bindings"),
+        job=("sh", "-c", grow),
+    )
+    bound = re.findall(r"process \d on localhost is bound to CPU (\d+)", errors)
+    assert code == 0 and len(set(bound)) == 2, errors

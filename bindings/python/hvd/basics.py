@@ -86,9 +86,19 @@ def init_with(
     """`init` for packages that want other settings than hvd where the environment has none, by the names of environment
     variables. They hold until the next `init`, so for the later epochs of an elastic job too."""
     global _settings
+    attempts = 1
     if not _native.is_initialized():
         _settings = dict(settings)
-    init_again(comm, process_sets)
+        attempts = MOST_ATTEMPTS if "HVD_PROCESS" in os.environ else 1
+    if process_sets is not None and not isinstance(process_sets, str):
+        process_sets = list(process_sets)
+    for attempts_left in reversed(range(attempts)):
+        try:
+            return init_again(comm, process_sets)
+        except InitError:  # a rank of an elastic job may be lost here, too: those that are left form the next epoch
+            if attempts_left == 0:
+                raise
+            shutdown()
 
 
 def init_again(comm: Any = None, process_sets: Iterable[ProcessSet] | str | None = None) -> None:
@@ -210,6 +220,7 @@ def _refuse_other_job(found: rendezvous.Rendezvous | None) -> None:
 
 
 _PLACE = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
+MOST_ATTEMPTS = 10  # to form an epoch, each of which a rank has not survived
 _initializations = 0
 _met_through_mpi4py = False
 _settings: dict[str, str] = {}

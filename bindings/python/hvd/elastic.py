@@ -40,7 +40,6 @@ Broadcast = Callable[[Any], Any]
 
 _NEWCOMERS_TIMEOUT_S = 60
 _PICKLE = "state.pkl"
-_MOST_ATTEMPTS = 10  # to form an epoch, each of which a rank has not survived
 
 
 def may_grow() -> bool:
@@ -408,14 +407,14 @@ def join_anew() -> None:
     """
     is_elastic = "HVD_PROCESS" in os.environ
     definitions = process_set.definitions()
-    for attempt in range(_MOST_ATTEMPTS):
+    for attempt in range(basics.MOST_ATTEMPTS):
         basics.shutdown()
         if is_elastic:
             process_set.define(definitions)
         try:
             return basics.init_again()
         except InitError:
-            if not is_elastic or attempt == _MOST_ATTEMPTS - 1:
+            if not is_elastic or attempt == basics.MOST_ATTEMPTS - 1:
                 raise
 
 

@@ -93,3 +93,33 @@ TEST_CASE("membership: ranks that are all to leave finish before others have com
   membership.process_ended(1, ProcessEnd::finished, "", now);
   CHECK(std::get<EndJob>(membership.take_actions().back()) == EndJob{});
 }
+
+// As when a script does not name a host for a moment.
+TEST_CASE("membership: ranks stay if their host is named again before they have left") {
+  Membership membership({.num_proc = 2, .min_np = 1, .max_np = 2}, TimePoint());
+  const auto now = TimePoint();
+  membership.hosts_changed({{"a", 1}, {"b", 1}}, now);
+  for (const int process : {0, 1}) membership.process_arrived(process, now);
+  membership.take_actions();
+  membership.hosts_changed({{"a", 1}}, now);
+  CHECK(std::get<AnnounceChange>(membership.take_actions().at(0)) == AnnounceChange{.epoch = 1, .removes = true});
+  membership.hosts_changed({{"a", 1}, {"b", 1}}, now);
+  for (const int process : {0, 1}) membership.process_arrived(process, now);
+  const auto actions = membership.take_actions();
+  REQUIRE(actions.size() == 2);
+  CHECK(std::get<BeginEpoch>(actions[1]).processes == std::vector{0, 1});
+}
+
+TEST_CASE("membership: a newcomer that ends before it has arrived, without a failure, is not replaced at once") {
+  Membership membership({.num_proc = 1, .min_np = 1, .max_np = 2}, TimePoint());
+  const auto now = TimePoint();
+  membership.hosts_changed({{"a", 1}}, now);
+  membership.process_arrived(0, now);
+  membership.hosts_changed({{"a", 2}}, now);
+  REQUIRE(std::get<StartProcess>(membership.take_actions().back()).process == 1);
+  membership.process_ended(1, ProcessEnd::finished, "", now);
+  CHECK(membership.take_actions().empty());
+  CHECK(membership.next_deadline() == now + 1s);
+  membership.time_passed(now + 1s);
+  CHECK(std::get<StartProcess>(membership.take_actions().at(0)).process == 2);
+}

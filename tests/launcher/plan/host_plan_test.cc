@@ -217,6 +217,9 @@ TEST_CASE("a server knows its number and those of ranks and servers, and has no 
   plan.is_elastic = false;
   plan.servers_of_job = 0;
   CHECK_FALSE(environment_of_rank(plan, {.place = kPlace}, wanted).contains("HVD_SERVERS"));
+  for (const char* name : {"HVD_ELASTIC", "HOROVOD_ELASTIC"}) {  // of the job that has started this hvdrun
+    CHECK_FALSE(environment_of_rank(plan, {.place = kPlace}, in_elastic_job).contains(name));
+  }
 }
 
 TEST_CASE("a rank finds its place under all names, and nothing from outside or of another torchrun overrides it") {

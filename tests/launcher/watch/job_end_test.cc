@@ -202,6 +202,19 @@ TEST_CASE("a program that ends well when asked to has ended well") {
   CHECK(end.exit_code() == 0);
 }
 
+TEST_CASE("a job that is interrupted has not ended well if it had no ranks, or has lost some") {
+  JobEnd without(0, 1s);
+  without.interrupted(SIGINT, kStart);
+  CHECK(without.exit_code() == 128 + SIGINT);
+  CHECK(interruption_report(SIGINT, {}) == "hvdrun: ended by SIGINT\n");
+
+  JobEnd end(2, 1s);
+  end.interrupted(SIGTERM, kStart);
+  end.rank_ended(0, kOk, {}, kStart + 1ms);
+  end.host_lost({.name = "h2", .ranks = {1}, .cause = "silent"}, kStart + 2ms);
+  CHECK(end.exit_code() == 128 + SIGTERM);
+}
+
 TEST_CASE("a failure before the interruption stays the cause") {
   JobEnd end(2, 1s);
   end.rank_ended(0, exited(5), {}, kStart);
@@ -429,6 +442,8 @@ TEST_CASE("a signal is named") {
 TEST_CASE("an interruption is one line") {
   CHECK(interruption_report(SIGINT, {by_exit(1), by_exit(1), by_signal(SIGKILL, SIGKILL)}) ==
         "hvdrun: ended by SIGINT; ranks 0, 1 exited with code 1; rank 2 terminated by hvdrun (SIGKILL)\n");
+  CHECK(interruption_report(SIGINT, {by_exit(1), by_exit(1), by_signal(SIGKILL, SIGKILL)}, true) ==
+        "hvdrun: ended by SIGINT; processes 0, 1 exited with code 1; process 2 terminated by hvdrun (SIGKILL)\n");
 }
 
 TEST_CASE("a lost host is reported with its ranks, and why") {
