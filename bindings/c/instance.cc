@@ -60,6 +60,13 @@ std::string uncaught_text() {
   return text;
 }
 
+void refuse_if_forked(const Instance& instance) {
+  if (instance.forked()) {
+    throw Error(StatusCode::not_initialized,
+                "hvd cannot be used in a forked child of a process that uses it: start it with exec instead");
+  }
+}
+
 }  // namespace
 
 Instance::Instance() {
@@ -70,13 +77,6 @@ Instance::Instance() {
     if (!is_used || instance.forked_.exchange(true)) return;
     if (instance.runtime_) instance.runtime_->abandon_in_child();
   });
-}
-
-void Instance::refuse_if_forked() const {
-  if (forked()) {
-    throw Error(StatusCode::not_initialized,
-                "hvd cannot be used in a forked child of a process that uses it: start it with exec instead");
-  }
 }
 
 Instance& Instance::get() {
@@ -90,14 +90,14 @@ std::string& Instance::last_error() {
 }
 
 void Instance::init(const std::optional<Rendezvous>& rendezvous) {
-  refuse_if_forked();
+  refuse_if_forked(*this);
   const MutexLock lifecycle(lifecycle_);
   if (current()) return;
   join(process_environment(), rendezvous);
 }
 
 void Instance::init_standby(std::function<void()> joined) {
-  refuse_if_forked();
+  refuse_if_forked(*this);
   const MutexLock lifecycle(lifecycle_);
   if (initialized()) return;
   Environment environment = process_environment();
@@ -211,7 +211,7 @@ std::optional<Prospect> Instance::prospect() const {
 }
 
 std::shared_ptr<Runtime> Instance::runtime() {
-  refuse_if_forked();
+  refuse_if_forked(*this);
   const Remembered own = remembered;
   if (own.changes == changes_.load(std::memory_order_acquire)) {
     if (std::shared_ptr<Runtime> runtime = own.runtime->lock()) return runtime;

@@ -96,7 +96,6 @@ class Instance {
 
  private:
   Instance();
-  void refuse_if_forked() const;
   [[noreturn]] static void on_terminate();
   std::shared_ptr<Runtime> ask_anew();
   std::shared_ptr<Runtime> current() const;  // null: this process is in no job

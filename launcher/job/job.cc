@@ -20,6 +20,13 @@ std::string with_age(const std::string& event, TimePoint start) {
   return event + ", " + std::to_string(age) + " ms after they were planned";
 }
 
+// Whether nobody waits any longer for what the processes that are left might still write.
+bool gave_up_output(const JobEnd& end, bool any_left) {
+  const JobEnd::Reason reason = end.reason();
+  const bool has_no_time = reason == JobEnd::Reason::interrupted || reason == JobEnd::Reason::timed_out;
+  return end.gave_up() && (any_left || has_no_time);
+}
+
 }  // namespace
 
 Job::Job(JobOptions options, int size, EventLoop& loop, SignalSource& signals)
@@ -88,6 +95,7 @@ int Job::run(JobHosts hosts) {
       processes_.hosts()[static_cast<std::size_t>(processes_.at(rank).host)]->write_input(rank, bytes);
     });
   }
+  const auto abandons_output = [&] { return impatient_ || gave_up_output(end_, processes_.any_left()); };
   while (!is_over() && !abandons_output()) step();
   input_.reset();
   output_.close_all();
@@ -230,12 +238,6 @@ void Job::on_signals() {
     hosts_.pause(false);
   }
   hosts_.collect_children();
-}
-
-bool Job::abandons_output() const {
-  const JobEnd::Reason reason = end_.reason();
-  const bool has_no_time = reason == JobEnd::Reason::interrupted || reason == JobEnd::Reason::timed_out;
-  return impatient_ || (end_.gave_up() && (processes_.any_left() || has_no_time));
 }
 
 }  // namespace hvd::launcher

@@ -110,7 +110,6 @@ class Job : public HostListener {
   bool goes_on() const { return elastic_ && elastic_->goes_on(); }
   // No process is left, and all that the ranks have written is read.
   bool is_over() const { return !processes_.any_left() && output_.all_closed() && !goes_on(); }
-  bool abandons_output() const;
 
   const JobOptions options_;
   EventLoop& loop_;
