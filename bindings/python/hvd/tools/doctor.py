@@ -286,8 +286,8 @@ def try_two_ranks(way: str, launcher: list[str], variables: dict[str, str]) -> F
 
 def outside_job() -> dict[str, str]:
     """The environment without what a launcher may have set for this process."""
-    own = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "STORE", "JOB_KEY", "HOSTNAME")
-    own += ("PROCESS", "ELASTIC", "SERVER", "SERVERS")  # of elastic jobs, and of those with parameter servers
+    own = ["RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "STORE", "JOB_KEY", "HOSTNAME"]
+    own += ["PROCESS", "ELASTIC", "SERVER", "SERVERS"]  # of elastic jobs, and of those with parameter servers
     dropped = {f"{prefix}_{name}" for prefix in ("HVD", "HOROVOD") for name in own}
     dropped |= {"RANK", "WORLD_SIZE", "HVD_TORCH_VARIABLES", "TF_CONFIG"}
     of_others = ("OMPI_COMM_WORLD_", "PMI_", "PMIX_", "SLURM_")

@@ -92,7 +92,7 @@ class HvdProcessGroup(dist.ProcessGroup):
     def _device_types(self) -> list[torch.device]:
         return [torch.device("cpu"), *([torch.device("cuda")] if torch.cuda.is_available() else [])]
 
-    def _get_backend(self, device: torch.device) -> HvdProcessGroup:  # type: ignore[override]
+    def _get_backend(self, device: torch.device) -> HvdProcessGroup:
         return self
 
     # By its name DTensor and functional collectives find the group.
