@@ -28,10 +28,14 @@ def batch(step: int, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(rows, 5, generator=generator).double(), torch.randn(rows, 2, generator=generator).double()
 
 
-def loss_of(model: nn.Module, step: int, of_all: bool) -> torch.Tensor:
+def rows_of(step: int, of_all: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs and targets of all ranks, or of this one."""
     inputs, targets = batch(step, PER_RANK * hvd.size())
-    if not of_all:
-        inputs, targets = inputs[hvd.rank() :: hvd.size()], targets[hvd.rank() :: hvd.size()]
+    return (inputs, targets) if of_all else (inputs[hvd.rank() :: hvd.size()], targets[hvd.rank() :: hvd.size()])
+
+
+def loss_of(model: nn.Module, step: int, of_all: bool) -> torch.Tensor:
+    inputs, targets = rows_of(step, of_all)
     return (model(inputs) - targets).square().mean()
 
 
@@ -305,9 +309,7 @@ def test_passes_over_different_parts():
     def train(model, optimizer, of_all):
         for step in range(3):
             optimizer.zero_grad()
-            inputs, targets = batch(step, PER_RANK * hvd.size())
-            if not of_all:
-                inputs, targets = inputs[hvd.rank() :: hvd.size()], targets[hvd.rank() :: hvd.size()]
+            inputs, targets = rows_of(step, of_all)
             (model["a"](inputs) - targets).square().mean().backward()
             (model["b"](inputs) + targets).square().mean().backward()
             optimizer.step()
@@ -319,9 +321,7 @@ def test_ranks_may_run_the_passes_of_a_step_in_other_orders_if_they_do_not_wait(
     def train(model, optimizer, of_all):
         for step in range(3):
             optimizer.zero_grad()
-            inputs, targets = batch(step, PER_RANK * hvd.size())
-            if not of_all:
-                inputs, targets = inputs[hvd.rank() :: hvd.size()], targets[hvd.rank() :: hvd.size()]
+            inputs, targets = rows_of(step, of_all)
             for part in "ab" if (hvd.rank() + step) % 2 == 0 else "ba":
                 (model[part](inputs) - targets).square().mean().backward()
             optimizer.step()
@@ -353,9 +353,7 @@ def train_adversaries(of_all: bool, freezes: bool) -> nn.Module:
         for part in (generator, discriminator)
     ]
     for step in range(3):
-        noise, real = batch(step, PER_RANK * hvd.size())
-        if not of_all:
-            noise, real = noise[hvd.rank() :: hvd.size()], real[hvd.rank() :: hvd.size()]
+        noise, real = rows_of(step, of_all)
         optimizers[1].zero_grad()
         (discriminator(real).square().mean() - discriminator(generator(noise).detach()).mean()).backward()
         optimizers[1].step()
