@@ -4,7 +4,6 @@
 #include <cstring>
 #include <deque>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -82,7 +81,8 @@ class ConvertedCall {
 
   [[gnu::noinline]] void refer_to_many(const hvd_call& c) {
     for (const hvd_tensor* tensors : {c.inputs, c.outputs}) {
-      if (tensors != nullptr) std::transform(tensors, tensors + c.count, std::back_inserter(many_), to_view);
+      if (tensors == nullptr) continue;
+      for (std::size_t i = 0; i < c.count; ++i) many_.push_back(to_view(tensors[i]));
     }
     const std::span<const TensorView> all = many_;
     call_.inputs = all.first(c.count);
