@@ -269,8 +269,8 @@ HVD_API hvd_status hvd_submit(const hvd_call* call, hvd_work** work);
  * may be NULL if timeout_us is negative and the call has outputs or needs none; otherwise the caller must free it if it
  * is not NULL afterwards. May return slightly later than timeout_us; if another rank is stopped in the middle of the
  * operation, as late as HVD_COLLECTIVE_TIMEOUT_SECONDS, or HVD_STALL_SHUTDOWN_TIME_SECONDS where that is set. An
- * operation without a name starts when the previous one that this function started without a name has ended: if that is
- * not in time, the function returns HVD_TIMEOUT, nothing was started, and `*work` is NULL. */
+ * operation without a name starts when the previous one that this function started without a name has ended: if that
+ * one does not end in time, the function returns HVD_TIMEOUT, nothing was started, and `*work` is NULL. */
 HVD_API hvd_status hvd_run(const hvd_call* call, int64_t timeout_us, hvd_work** work);
 
 /* Like hvd_run() for several operations of one process set, as for the gradients of a step: hands all of them over at

@@ -125,7 +125,7 @@ class OperationTable {
   }
 
   // The name of a synchronous operation without one. If it is taken, by an operation that no thread waits for any more,
-  // the next one must not be submitted before that has ended: other ranks may be further.
+  // the next one must not be submitted before that has ended: other ranks may be ahead.
   std::string next_synchronous_name() const {
     const MutexLock lock(mutex_);
     return synchronous_name(unnamed_, failed_joins_);

@@ -443,3 +443,14 @@ def test_a_slot_that_a_host_gets_later_has_a_cpu_of_its_own(tmp_path):
     )
     bound = re.findall(r"process \d on localhost is bound to CPU (\d+)", errors)
     assert code == 0 and len(set(bound)) == 2, errors
+
+
+def test_ranks_with_other_settings_are_told_at_once():
+    program = """
+import os
+from hvd import basics
+os.environ["HVD_CHUNK_BYTES"] = "8192" if os.environ["HVD_PROCESS"] == "0" else "4096"
+basics.init()
+"""
+    code, _, errors = run("-np", 2, "--min-np", 2, job=(sys.executable, "-c", program))
+    assert code == 1 and "all ranks must have the same settings" in errors and "epoch 2" not in errors, errors

@@ -162,6 +162,8 @@ def test_folders_behind_links(tmp_path):
     write_parquet(tmp_path / "elsewhere")
     (tmp_path / "data" / "part").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "up").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "data" / "again").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "data" / "back").symlink_to(tmp_path / "data" / "part")
     assert sorted(ids(hvd.data.parquet(tmp_path / "data", 8))) == list(range(ROWS))
 
 
@@ -371,6 +373,15 @@ def folder_of_all(path):
         write_parquet(path)
     hvd.barrier()
     return path
+
+
+@pytest.mark.ranks(2)
+def test_loops_that_count_their_batches_where_ranks_have_different_numbers(tmp_path):
+    reader = hvd.data.parquet(folder_of_all(tmp_path), 4, uneven="join")
+    reader.load_state_dict({"epoch": 0, "remaining": [[0, 9]]})
+    epochs = [ids(itertools.islice(reader, len(reader))) for _ in range(2)]
+    assert [len(rows) for rows in epochs] == [[4, 5][hvd.rank()], (ROWS + hvd.rank()) // 2] and reader.epoch == 2
+    hvd.barrier()  # rank 0's folder stays until all have read it
 
 
 def gathered(mine):

@@ -182,7 +182,7 @@ def test_kinds_of_keys_and_arrays(servers, ranks):
     assert dense.pull(arrays) is arrays and np.array_equal(arrays["a"], np.arange(5)) and arrays["b"].sum() == 6
     single = servers.dense("kinds single", np.zeros((2, 2)), ps.Add())  # float64 converts
     assert np.array_equal(single.push_pull(np.ones((2, 2)), np.zeros((2, 2))), np.ones((2, 2)))
-    half = torch.full((3,), 2.0, dtype=torch.bfloat16)  # which NumPy has not
+    half = torch.full((3,), 2.0, dtype=torch.bfloat16)  # which NumPy does not have
     dense = servers.dense("kinds bfloat16", half, ps.Add())
     assert torch.equal(dense.push_pull(half, torch.zeros_like(half)), 2 * half)
 

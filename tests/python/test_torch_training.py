@@ -329,13 +329,14 @@ def test_ranks_may_run_the_passes_of_a_step_in_other_orders_if_they_do_not_wait(
     assert_same_training(train, lambda: nn.ModuleDict({"a": make_model(), "b": make_model()}), wait_in_backward=False)
 
 
-def test_a_group_over_the_parts_of_several_passes():
+@pytest.mark.parametrize("has_all", [False, True])
+def test_a_group_over_the_parts_of_several_passes(has_all):
     parts = nn.ModuleDict({"a": nn.Linear(2, 1), "b": nn.Linear(2, 1)})
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(parts.parameters(), lr=0.1),
         parts.named_parameters(),
         op=hvd.Sum,
-        groups=[[parts["a"].weight, parts["b"].weight]],
+        groups=[list(parts.parameters()) if has_all else [parts["a"].weight, parts["b"].weight]],
     )
     for _ in range(2):
         optimizer.zero_grad()
@@ -343,6 +344,38 @@ def test_a_group_over_the_parts_of_several_passes():
             part(torch.ones(1, 2)).sum().backward()
         assert all((parameter.grad == hvd.size()).all() for parameter in parts.parameters())
         optimizer.step()
+
+
+def test_sums_of_parts_that_some_passes_of_a_window_reach():
+    parts = nn.ModuleDict({"a": nn.Linear(2, 1), "b": nn.Linear(2, 1)})
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(parts.parameters(), lr=0.1), parts.named_parameters(), op=hvd.Sum, backward_passes_per_step=2
+    )
+    for _ in range(2):
+        optimizer.zero_grad()
+        for reached in ("ab", "a", "b"):
+            sum(parts[part](torch.ones(1, 2)).sum() for part in reached).backward()
+        optimizer.synchronize()
+        assert all((parameter.grad == 2 * hvd.size()).all() for parameter in parts.parameters())
+        with optimizer.skip_synchronize():
+            optimizer.step()
+
+
+def test_a_dropped_step_whose_passes_left_heads_out():
+    """The next step begins with a head that only one pass of the dropped one has used."""
+    torch.manual_seed(0)
+    model = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 1), nn.Linear(2, 1)])
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), backward_passes_per_step=2
+    )
+    for step in range(2):
+        for head in (1, 2):
+            model[head](model[0](torch.ones(1, 2))).sum().backward()
+        if step == 0:
+            model.zero_grad()
+    optimizer.step()
+    values = [parameter.tolist() for parameter in model.parameters()]
+    assert hvd.allgather_object(values) == [values] * hvd.size()
 
 
 def train_adversaries(of_all: bool, freezes: bool) -> nn.Module:

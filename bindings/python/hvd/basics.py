@@ -95,8 +95,8 @@ def init_with(
     for attempts_left in reversed(range(attempts)):
         try:
             return init_again(comm, process_sets)
-        except InitError:  # a rank of an elastic job may be lost here, too: those that are left form the next epoch
-            if attempts_left == 0:
+        except InitError as error:  # a rank of an elastic job may be lost here: those that are left form the next epoch
+            if attempts_left == 0 or error.is_mismatch:
                 raise
             shutdown()
 
@@ -110,7 +110,9 @@ def init_again(comm: Any = None, process_sets: Iterable[ProcessSet] | str | None
     try:
         _init(comm, process_sets)
     except HorovodInternalError as error:
-        raise InitError(str(error)) from None
+        failed = InitError(str(error))
+        failed.is_mismatch = error.is_mismatch
+        raise failed from None
 
 
 def _init(comm: Any, process_sets: Iterable[ProcessSet] | str | None) -> None:

@@ -413,8 +413,8 @@ def join_anew() -> None:
             process_set.define(definitions)
         try:
             return basics.init_again()
-        except InitError:
-            if not is_elastic or attempt == basics.MOST_ATTEMPTS - 1:
+        except InitError as error:
+            if not is_elastic or attempt == basics.MOST_ATTEMPTS - 1 or error.is_mismatch:
                 raise
 
 

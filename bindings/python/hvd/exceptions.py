@@ -24,7 +24,12 @@ class HorovodInternalError(RuntimeError):
 
     The text names the operation and, where there are any, the ranks and hosts at fault. The name is Horovod's, which
     training scripts catch.
+
+    Attributes:
+        is_mismatch: whether the ranks disagreed, so that trying again is of no use.
     """
+
+    is_mismatch = False
 
 
 class NoRowsError(HorovodInternalError, ValueError):

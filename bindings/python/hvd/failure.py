@@ -71,11 +71,12 @@ class _Ending:
 
 
 class _Mark:
-    """What the exception of sys.exit() carries along: who catches it frees it while the script runs on. When it ends
-    the script, it is freed once no frame of Python is left."""
+    """Is attached to the exception of sys.exit(). If the script catches the exception, the mark is freed while Python
+    frames still run; if the exception ends the script, after the last frame is gone."""
 
     def __del__(self) -> None:
-        if id(self) == _Ending.mark and sys._getframe().f_back is not None:
+        is_main = threading.current_thread() is threading.main_thread()  # others collect cycles while it has ended
+        if is_main and id(self) == _Ending.mark and sys._getframe().f_back is not None:
             _Ending.exit_code = None
 
 
@@ -101,7 +102,7 @@ def watch() -> None:
 
 def _exit(status: Any = None, /) -> NoReturn:
     """sys.exit(), whose code nobody can ask for once the script has ended."""
-    raise _marked(SystemExit(status))  # no variable has it: it would keep its own frame, and thus itself
+    raise _marked(SystemExit(status))  # in no local variable: it would form a cycle with its frame
 
 
 def _marked(error: SystemExit) -> SystemExit:

@@ -120,7 +120,7 @@ class tqdm:
         return len(self._iterable) if isinstance(self._iterable, Sized) else self._total  # type: ignore[return-value]
 
     def __bool__(self) -> bool:
-        """As tqdm's, and not by __len__(), which a bar without a total has not: `if bar: bar.update()`."""
+        """As tqdm's, and not by __len__(), which a bar without a total does not have: `if bar: bar.update()`."""
         return self._total is None or self._total > 0
 
     def __getattr__(self, name: str) -> Any:

@@ -158,14 +158,13 @@ def run_to_its_end(
 
 
 def _forward(source: IO[str], target: TextIO | None, last_lines: deque[str]) -> None:
-    """To its end, though the target be closed or full: hvdrun would wait for whoever reads its pipe no longer. Nor is
-    it of any consequence what a program has put in place of sys.stdout, which is None where the descriptor is closed.
-    """
+    """Reads to the end even if the target is closed or full, since hvdrun would block on its pipe. Errors of whatever
+    replaces sys.stdout are ignored; it is None where the descriptor is closed."""
     for line in source:
         last_lines.append(line.rstrip("\n"))
         if target is None:
             continue
-        with contextlib.suppress(Exception):  # whatever: of an object with write() alone an AttributeError
+        with contextlib.suppress(Exception):  # an object that has only write() raises AttributeError
             target.write(line)
             target.flush()
 

@@ -118,7 +118,9 @@ void check(hvd_status status) {
   if (status == HVD_OK) return;
   const bool wrong_call = status == HVD_INVALID_ARGUMENT || status == HVD_NOT_INITIALIZED;
   PyErr_SetString(wrong_call ? PyExc_ValueError : internal_error, hvd_last_error());
-  throw py::error_already_set();
+  const py::error_already_set error;
+  if (status == HVD_MISMATCH) error.value().attr("is_mismatch") = true;
+  throw error;
 }
 
 // When the interpreter finalizes, it ends daemon threads that take the GIL again by unwinding their stacks. A

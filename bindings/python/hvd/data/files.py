@@ -82,10 +82,20 @@ def _below(path: str, filesystem: Any) -> list[tuple[str, str]]:
 
 
 def _files_below(path: str) -> Iterator[str]:
-    """In linked folders, too, but for links to a folder that they are in."""
+    """Also in linked folders, each of which is read once."""
+    root = os.path.realpath(path) + os.sep
+    followed: set[str] = set()
+
+    def is_new(folder: str) -> bool:
+        if not os.path.islink(folder):
+            return True
+        real = os.path.realpath(folder) + os.sep
+        is_hidden = any(part[0] in "_." for part in real[len(root) :].split(os.sep) if part)
+        if (real.startswith(root) and not is_hidden) or root.startswith(real) or real in followed:
+            return False
+        followed.add(real)
+        return True
+
     for folder, folders, names in os.walk(path, followlinks=True):
-        above = os.path.realpath(folder) + os.sep
-        folders[:] = [
-            name for name in folders if not above.startswith(os.path.realpath(os.path.join(folder, name)) + os.sep)
-        ]
+        folders[:] = [name for name in sorted(folders) if is_new(os.path.join(folder, name))]  # alike on all hosts
         yield from (os.path.join(folder, name) for name in names)

@@ -136,11 +136,12 @@ class Reader:
     def batches(self, convert: Callable[[Columns], T]) -> Iterator[T]:
         """Iterates, over what `convert` makes of each batch; it is called in another thread."""
         self._agree()
+        if self._is_over():  # and its loop still holds the iterator
+            self.set_epoch(self.epoch + 1)
         self._leave_iteration()
         division = self._division = self._divided()
         order = self._order()
         pieces = order.pieces(division.intervals(_place()[0]))
-        most = division.steps(division.size - 1)  # of all ranks; with "join" others may have one less
         blocks = ahead(self._read(order, pieces), 1, self.timeout_s)
         converted = _converted(_cut(blocks, self.batch_size), convert)
         with contextlib.closing(ahead(converted, self.prefetch, self.timeout_s)) as ready:
@@ -148,11 +149,18 @@ class Reader:
                 if self._division is not division:
                     return  # another state was loaded, or another iteration has begun
                 self._steps += 1
-                if self._steps == most:  # a loop that knows how many there are does not ask for more
-                    self.set_epoch(self.epoch + 1)
-                yield batch
+                try:
+                    yield batch
+                except GeneratorExit:  # a loop that knows how many there are does not ask for more
+                    if self._division is division and self._is_over():
+                        self.set_epoch(self.epoch + 1)
+                    raise
         if self._division is division:
             self.set_epoch(self.epoch + 1)
+
+    def _is_over(self) -> bool:
+        """Whether this rank has had the last batch of the iteration that is going on."""
+        return self._division is not None and self._steps == self._division.steps(_place()[0])
 
     def torch(self) -> Batches:
         """The reader for PyTorch: an IterableDataset of dictionaries of tensors, for a loop, or for a DataLoader with

@@ -93,8 +93,8 @@ class _DistributedGradientTape(tf.GradientTape):
         return self._plain().batch_jacobian(*args, **kw)
 
     def _plain(self) -> tf.GradientTape:
-        """What has recorded. TensorFlow makes a Jacobian of calls of gradient() in a loop whose iterations run at the
-        same time, under one name: they must not reduce."""
+        """The tape without the reduction, sharing this one's state. TensorFlow makes a Jacobian of calls of gradient()
+        in a loop whose iterations run at the same time, under one name: they must not reduce."""
         plain = object.__new__(tf.GradientTape)
         plain.__dict__ = self.__dict__
         return plain

@@ -27,6 +27,7 @@ import torch
 from hvd import _native, basics
 from hvd.exceptions import HorovodInternalError
 from hvd.process_set import ProcessSet
+from hvd.reduce_op import Average
 from hvd.torch.collectives import Call, allreduce_call, grouped_allreduce_call
 from hvd.torch.compression import Compressor
 from hvd.torch.memory import bucket_views
@@ -130,6 +131,7 @@ class GradientReducer:
         self._collected: list[list[_Gradient]] = []  # those that travel together
         self._started: list[tuple[_native.Work, PutBack]] = []
         self._ready: set[_Gradient] = set()  # submitted, or waiting for their groups
+        self._handed_over: set[_Gradient] = set()  # of those, the ones that do not wait for their groups
         self._returned: dict[_Gradient, weakref.ref[torch.Tensor]] = {}  # what was put back
         self._waits_in_backward = waits_in_backward
         self._end_is_queued = False
@@ -193,6 +195,7 @@ class GradientReducer:
         _collecting.remove(self)
         self._started.clear()
         self._ready.clear()
+        self._handed_over.clear()
         self._returned.clear()
         self._given_up.clear()
         self._end_is_queued = False
@@ -201,7 +204,7 @@ class GradientReducer:
 
     def add_pass(self, gradient: _Gradient) -> None:
         """A backward pass has added to the gradient. Submits it if that was the last one."""
-        if gradient in self._given_up:
+        if gradient in self._given_up and not self._was_cleared(gradient):
             self._given_up.discard(gradient)
             self._late.add(gradient)
             self._take_back(gradient)
@@ -220,22 +223,27 @@ class GradientReducer:
     def _take_back(self, gradient: _Gradient) -> None:
         """It is to be submitted once more."""
         self._ready.discard(gradient)
+        self._handed_over.discard(gradient)
         self._returned.pop(gradient, None)
 
     def _begin_again(self) -> None:
         """Reduced gradients were dropped instead of used: all that were cleared are for another step, so that none of
         them counts as ready for its group."""
-        for gradient, returned in list(self._returned.items()):
-            if gradient.parameter.grad is None or gradient.parameter.grad is not returned():
+        for gradient in list(self._returned):
+            if self._was_cleared(gradient):
                 self._given_up.discard(gradient)
                 self._take_back(gradient)
                 gradient.passes_left = self._passes
         self._passes_made = 0
 
+    def _was_cleared(self, gradient: _Gradient) -> bool:
+        """Whether it is back, and was dropped since."""
+        returned = self._returned.get(gradient)
+        return returned is not None and returned() is not gradient.parameter.grad
+
     def _require_cleared(self, gradient: _Gradient) -> None:
         """Where the reduced gradient was cleared, one that comes after the last expected pass is for another step."""
-        returned = self._returned.get(gradient)
-        if returned is None or returned() is gradient.parameter.grad:
+        if not self._was_cleared(gradient):
             raise AssertionError(
                 f"the gradient of {gradient.name} was computed again after its last expected backward pass "
                 "and before step() or zero_grad(); to add up gradients locally, raise backward_passes_per_step or use "
@@ -251,8 +259,11 @@ class GradientReducer:
         # Some gradients are complete. After as many passes as are expected none is left that could complete the others,
         # which only some of them have reached. After more passes there are some for each part of a model.
         was_last = self._passes_made == self._passes
+        # If a further pass reaches one after all, its sum is reduced twice, which leaves only an average as it is.
+        is_average = self._arguments[0] == Average
         for gradient in self._gradients:
-            missing = gradient not in self._ready and (was_last or gradient.passes_left == self._passes)
+            untouched = gradient.passes_left == self._passes
+            missing = gradient not in self._ready and (untouched or (was_last and is_average))
             if missing and gradient.parameter.requires_grad and gradient not in self._late:
                 self._given_up.add(gradient)
                 self._submit(gradient)
@@ -325,8 +336,9 @@ class GradientReducer:
         group = (gradient,) if gradient.group is None else self._groups[gradient.group]
         if not all(member in self._ready or not member.parameter.requires_grad for member in group):
             return
-        # Those that are back are not reduced twice, where a further pass has reached others of their group.
-        ready = [member for member in group if member in self._ready and member not in self._returned]
+        # None is reduced twice where a further pass has reached others of its group.
+        ready = [member for member in group if member in self._ready and member not in self._handed_over]
+        self._handed_over.update(ready)
         if self._collects and all(member.parameter.is_cpu for member in ready):
             self._collected.append(ready)
             _collecting.add(self)

@@ -211,9 +211,9 @@ def DistributedOptimizer(
     gradients are reduced together at the end of the pass, which is faster there.
 
     Every rank must make the same optimizers, in the same order, over parameters of the same shapes, and run backward
-    passes of several optimizers in the same order (or within `no_sync()`), and so those of one step over several parts
-    of a model (or with `wait_in_backward=False`). A parameter that a rank's backward pass did not reach takes part with
-    zeros. Parameters that all ranks add, freeze or unfreeze later take part accordingly.
+    passes of several optimizers in the same order (or within `no_sync()`). The same holds for several passes of one
+    step over different parts of a model, unless `wait_in_backward=False`. A parameter that a rank's backward pass did
+    not reach takes part with zeros. Parameters that all ranks add, freeze or unfreeze later take part accordingly.
 
     Args:
         optimizer: the optimizer, which must not be used itself any more. State and hyperparameters are shared with it.
