@@ -210,8 +210,11 @@ Environment environment_of_rank(const HostPlan& plan, const RankPlan& rank, Envi
         base.erase(prefix + name);
       }
     }
-    base.erase(prefix + "ELASTIC");  // set if an elastic job's process has started this hvdrun
-    if (plan.is_elastic) base[prefix + "ELASTIC"] = "1";
+    if (plan.is_elastic) {
+      base[prefix + "ELASTIC"] = "1";
+    } else {
+      base.erase(prefix + "ELASTIC");  // set if an elastic job's process has started this hvdrun
+    }
   }
   for (const char* name : {"HVD_PROCESS", "HVD_SERVERS", "HVD_SERVER", "HVD_SERVER_START"}) {
     base.erase(name);  // set if hvdrun was itself started by an hvdrun

@@ -10,7 +10,7 @@ import atexit
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from hvd import _native, failure, installation, rendezvous, stacks, torch_variables
@@ -86,16 +86,21 @@ def init_with(
     """`init` for packages that want other settings than hvd where the environment has none, by the names of environment
     variables. They hold until the next `init`, so for the later epochs of an elastic job too."""
     global _settings
-    attempts = 1
-    if not _native.is_initialized():
-        _settings = dict(settings)
-        attempts = MOST_ATTEMPTS if "HVD_PROCESS" in os.environ else 1
     if process_sets is not None and not isinstance(process_sets, str):
         process_sets = list(process_sets)
-    for attempts_left in reversed(range(attempts)):
+    if _native.is_initialized():
+        return init_again(comm, process_sets)
+    _settings = dict(settings)
+    join_epoch(lambda: init_again(comm, process_sets))
+
+
+def join_epoch(join: Callable[[], None]) -> None:
+    """Calls `join`, which calls `init_again`. In an elastic job a rank may be lost meanwhile: then it is called again,
+    since those that are left form the next epoch. Raises InitError."""
+    for attempts_left in reversed(range(_MOST_ATTEMPTS if "HVD_PROCESS" in os.environ else 1)):
         try:
-            return init_again(comm, process_sets)
-        except InitError as error:  # a rank of an elastic job may be lost here: those that are left form the next epoch
+            return join()
+        except InitError as error:
             if attempts_left == 0 or error.is_mismatch:
                 raise
             shutdown()
@@ -222,7 +227,7 @@ def _refuse_other_job(found: rendezvous.Rendezvous | None) -> None:
 
 
 _PLACE = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
-MOST_ATTEMPTS = 10  # to form an epoch, each of which a rank has not survived
+_MOST_ATTEMPTS = 10  # to form an epoch, each of which a rank has not survived
 _initializations = 0
 _met_through_mpi4py = False
 _settings: dict[str, str] = {}

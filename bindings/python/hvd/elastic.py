@@ -29,7 +29,7 @@ from typing import Any, Callable
 import cloudpickle
 
 from hvd import _native, basics, process_set, reduce_op
-from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt, InitError
+from hvd.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 # What has happened to the hosts of a job; as flags, so that several updates can be put together.
 HOSTS_REMOVED = 1
@@ -407,15 +407,14 @@ def join_anew() -> None:
     """
     is_elastic = "HVD_PROCESS" in os.environ
     definitions = process_set.definitions()
-    for attempt in range(basics.MOST_ATTEMPTS):
-        basics.shutdown()
+
+    def join() -> None:
         if is_elastic:
             process_set.define(definitions)
-        try:
-            return basics.init_again()
-        except InitError as error:
-            if not is_elastic or attempt == basics.MOST_ATTEMPTS - 1 or error.is_mismatch:
-                raise
+        basics.init_again()
+
+    basics.shutdown()
+    basics.join_epoch(join)
 
 
 _source_rank = 0

@@ -182,17 +182,19 @@ namespace {
 // earlier one is under way, for which a thread may have waited in vain; signals are handled meanwhile.
 hvd_status run_for_a_slice(const hvd_call& call, hvd_work*& work) {
   using Clock = std::chrono::steady_clock;
-  for (;;) {
-    const auto until = Clock::now() + std::chrono::microseconds(kSliceUs);
-    hvd_status status = HVD_OK;
-    {
-      GilRelease released;
-      status = hvd_run(&call, kSliceUs, &work);
-    }
-    // A timeout that comes earlier is the reason for which the job has ended.
-    if (work != nullptr || status != HVD_TIMEOUT || Clock::now() < until) return status;
+  const auto run = [&] {
+    GilRelease released;
+    return hvd_run(&call, kSliceUs, &work);
+  };
+  hvd_status status = run();
+  // A timeout that comes at once is the reason for which the job has ended.
+  for (bool at_once = false; work == nullptr && status == HVD_TIMEOUT && !at_once;) {
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    const auto until = Clock::now() + std::chrono::microseconds(kSliceUs);
+    status = run();
+    at_once = Clock::now() < until;
   }
+  return status;
 }
 
 }  // namespace

@@ -78,7 +78,12 @@ def _below(path: str, filesystem: Any) -> list[tuple[str, str]]:
     if not is_folder:
         raise FileNotFoundError(f"{path} is not there")
     relative = sorted((each[len(path.rstrip("/")) + 1 :], each) for each in every)
-    return [(each, name) for name, each in relative if not any(part[0] in "_." for part in name.split("/") if part)]
+    return [(each, name) for name, each in relative if not _is_hidden(name)]
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a part of the path is the name of something that is no data."""
+    return any(part[0] in "_." for part in name.split("/") if part)
 
 
 def _files_below(path: str) -> Iterator[str]:
@@ -90,8 +95,8 @@ def _files_below(path: str) -> Iterator[str]:
         if not os.path.islink(folder):
             return True
         real = os.path.realpath(folder) + os.sep
-        is_hidden = any(part[0] in "_." for part in real[len(root) :].split(os.sep) if part)
-        if (real.startswith(root) and not is_hidden) or root.startswith(real) or real in followed:
+        is_read_anyway = real.startswith(root) and not _is_hidden(real[len(root) :])
+        if is_read_anyway or root.startswith(real) or real in followed:
             return False
         followed.add(real)
         return True

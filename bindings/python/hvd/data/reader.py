@@ -145,18 +145,15 @@ class Reader:
         blocks = ahead(self._read(order, pieces), 1, self.timeout_s)
         converted = _converted(_cut(blocks, self.batch_size), convert)
         with contextlib.closing(ahead(converted, self.prefetch, self.timeout_s)) as ready:
-            for batch in ready:
-                if self._division is not division:
-                    return  # another state was loaded, or another iteration has begun
-                self._steps += 1
-                try:
+            try:
+                for batch in ready:
+                    if self._division is not division:
+                        return  # another state was loaded, or another iteration has begun
+                    self._steps += 1
                     yield batch
-                except GeneratorExit:  # a loop that knows how many there are does not ask for more
-                    if self._division is division and self._is_over():
-                        self.set_epoch(self.epoch + 1)
-                    raise
-        if self._division is division:
-            self.set_epoch(self.epoch + 1)
+            finally:  # a loop that knows how many there are does not ask for more, but closes this
+                if self._division is division and self._is_over():
+                    self.set_epoch(self.epoch + 1)
 
     def _is_over(self) -> bool:
         """Whether this rank has had the last batch of the iteration that is going on."""

@@ -207,7 +207,7 @@ class _Training:
         return outputs, self._loss(*_alike(outputs, labels), weights)
 
     def _loss(self, outputs: Sequence[Any], labels: Sequence[Any], weights: Any = None) -> Any:
-        losses = self.losses * len(labels) if len(self.losses) == 1 else self.losses
+        losses = _for_each(self.losses, len(labels))
         shares = self.settings["loss_weights"] or [1.0 / len(labels)] * len(labels)  # as with Horovod
         if not len(outputs) == len(labels) == len(losses) == len(shares):
             raise ValueError(
@@ -285,9 +285,9 @@ class _Step:
         self._done = 0
 
 
-def _for_each(metric: Any, labels: int) -> list[Any]:
-    """The functions for the labels, of one for all of them or a list; Horovod has lists alone."""
-    functions = _as_list(metric)
+def _for_each(given: Any, labels: int) -> list[Any]:
+    """The functions for the labels, of one for all of them or a list."""
+    functions = _as_list(given)
     return functions * labels if len(functions) == 1 else functions
 
 
