@@ -31,13 +31,13 @@ ALLOWED = {
     "core/bootstrap": [*BASE, "core/net", "core/config.h"],
     # In the order of time: a stage knows its own product and those of the stages before it.
     "core/operation": [*VALUES, "core/flight"],
-    "core/control/protocol": [*CONTROL, "core/tuning/knobs.h"],
+    "core/control/protocol": CONTROL,
     "core/control/schedule": [*VALUES, "core/control/protocol"],
     "core/control/coordinator": [*CONTROL, "core/control/protocol", "core/control/schedule"],
     "core/control/tree": [*CONTROL, "core/control/protocol"],
     "core/control": [*CONTROL, "core/control", "core/timeline/timeline.h"],
     "core/execution": [
-        *[*VALUES, "core/tuning/knobs.h", "core/net", "core/bootstrap", "core/operation", "core/config.h"],
+        *[*VALUES, "core/net", "core/bootstrap", "core/operation", "core/config.h"],
         *["core/timeline/timeline.h", "core/control/protocol/messages.h", "core/flight/flight_layout.h"],
     ],
     "core/engine": ["core"],

@@ -13,7 +13,7 @@ namespace hvd {
 
 namespace {
 
-struct Knob {
+struct Setting {
   const char* name;
   const char* alias;  // the HOROVOD_* variable with the same meaning, or ""
   const char* default_text;
@@ -91,7 +91,7 @@ std::string name_of(T value, std::span<const Choice<T>> choices) {
 void nothing(Config&, std::string_view) {}
 
 // Order is the order of docs/environment.md.
-const Knob kKnobs[] = {
+const Setting kSettings[] = {
     {"HVD_RANK", "HOROVOD_RANK", "0", "This process's number in the job. Set by hvdrun.",
      [](Config& c, std::string_view t) { c.job.rank = parse_count(t); }},
     {"HVD_SIZE", "HOROVOD_SIZE", "1", "Number of processes in the job. Set by hvdrun.",
@@ -332,21 +332,21 @@ const Knob kKnobs[] = {
      [](Config&, std::string_view t) { parse_flag(t); }},  // read in Python
 };
 
-const Knob* find_knob(std::string_view name) {
-  const auto* it = std::find_if(std::begin(kKnobs), std::end(kKnobs), [&](const Knob& k) { return name == k.name; });
-  return it == std::end(kKnobs) ? nullptr : it;
+const Setting* find_setting(std::string_view name) {
+  const auto* it = std::find_if(std::begin(kSettings), std::end(kSettings), [&](const Setting& k) { return name == k.name; });
+  return it == std::end(kSettings) ? nullptr : it;
 }
 
-const char* nearest_knob(std::string_view name) {
+const char* nearest_setting(std::string_view name) {
   return std::min_element(
-             std::begin(kKnobs), std::end(kKnobs),
-             [&](const Knob& a, const Knob& b) { return edit_distance(name, a.name) < edit_distance(name, b.name); })
+             std::begin(kSettings), std::end(kSettings),
+             [&](const Setting& a, const Setting& b) { return edit_distance(name, a.name) < edit_distance(name, b.name); })
       ->name;
 }
 
-void parse(const Knob& knob, Config& config, const std::string& name, const std::string& value) {
+void parse(const Setting& setting, Config& config, const std::string& name, const std::string& value) {
   try {
-    knob.parse(config, value);
+    setting.parse(config, value);
   } catch (const InvalidArgument& expected) {
     throw InvalidArgument(name + "='" + value + "': expected " + expected.what());
   }
@@ -366,19 +366,19 @@ Environment process_environment() {
 
 ConfigResult read_config(const Environment& environment) {
   ConfigResult result;
-  for (const Knob& knob : kKnobs) {
-    auto it = environment.find(knob.name);
-    if (it == environment.end() && *knob.alias != '\0') it = environment.find(knob.alias);
+  for (const Setting& setting : kSettings) {
+    auto it = environment.find(setting.name);
+    if (it == environment.end() && *setting.alias != '\0') it = environment.find(setting.alias);
     if (it == environment.end()) {
-      parse(knob, result.config, knob.name, knob.default_text);
+      parse(setting, result.config, setting.name, setting.default_text);
     } else {
-      parse(knob, result.config, it->first, it->second);
-      result.config.given.insert(knob.name);
+      parse(setting, result.config, it->first, it->second);
+      result.config.given.insert(setting.name);
     }
   }
   for (const auto& [name, value] : environment) {
-    if (!name.starts_with("HVD_") || find_knob(name) != nullptr) continue;
-    result.warnings.push_back("unknown environment variable " + name + " (did you mean " + nearest_knob(name) + "?)");
+    if (!name.starts_with("HVD_") || find_setting(name) != nullptr) continue;
+    result.warnings.push_back("unknown environment variable " + name + " (did you mean " + nearest_setting(name) + "?)");
   }
   if (result.config.job.rank >= result.config.job.size) {
     throw InvalidArgument("HVD_RANK=" + std::to_string(result.config.job.rank) +
@@ -423,13 +423,21 @@ std::string environment_documentation() {
       "`HVD_*` variable takes\nprecedence. An unknown `HVD_*` variable produces a warning that suggests the nearest "
       "name.\n\n"
       "| Variable | Also read | Default | Meaning |\n|---|---|---|---|\n";
-  for (const Knob& knob : kKnobs) {
-    const std::string alias = *knob.alias != '\0' ? "`" + std::string(knob.alias) + "`" : "";
-    const std::string value = *knob.default_text != '\0' ? "`" + std::string(knob.default_text) + "`" : "";
-    text += "| `" + std::string(knob.name) + "` | " + alias + " | " + value + " | " + knob.documentation + " |\n";
+  for (const Setting& setting : kSettings) {
+    const std::string alias = *setting.alias != '\0' ? "`" + std::string(setting.alias) + "`" : "";
+    const std::string value = *setting.default_text != '\0' ? "`" + std::string(setting.default_text) + "`" : "";
+    text += "| `" + std::string(setting.name) + "` | " + alias + " | " + value + " | " + setting.documentation + " |\n";
   }
   return text;
 }
+
+Knobs knobs_of(const Config& config) {
+  return {.fusion_threshold_bytes = config.negotiation.fusion_threshold_bytes,
+          .coalescing_us = std::chrono::duration_cast<std::chrono::microseconds>(config.negotiation.coalescing).count(),
+          .chunk_bytes = config.data_plane.chunk_bytes};
+}
+
+bool Config::Timeouts::gives_up_stalls() const { return stall_check && stall_limit > Duration::zero(); }
 
 Duration Config::Timeouts::silence_limit(int level) const {
   constexpr Duration kShortest = 2s;  // a live rank may be without a CPU for this long

@@ -68,7 +68,7 @@ struct Config {
     Duration collective{};
 
     // Whether operations that ranks do not submit, or do not answer, are given up after stall_limit.
-    bool gives_up_stalls() const { return stall_check && stall_limit > Duration::zero(); }
+    bool gives_up_stalls() const;
     // How long a live peer may be silent inside an operation: `collective`, or the stall limit if that is shorter.
     // Ranks that may only be waiting for ranks that wait themselves have a higher level and give up later, so that the
     // error names the stopped rank.
@@ -146,6 +146,18 @@ struct ConfigResult {
   Config config;
   std::vector<std::string> warnings;  // unknown HVD_* names with the nearest known one
 };
+
+// The settings that may change while a job runs without changing any result's bits.
+struct Knobs {
+  std::int64_t fusion_threshold_bytes = 0;
+  std::int64_t coalescing_us = 0;  // microseconds for which an answer may wait for more tensors
+  std::int64_t chunk_bytes = 0;
+
+  friend bool operator==(const Knobs&, const Knobs&) = default;
+};
+
+// As configured, before anything is tuned.
+Knobs knobs_of(const Config& config);
 
 // Pure. HVD_X takes precedence over its alias HOROVOD_X. Throws InvalidArgument that names the variable, its value and
 // the allowed values.

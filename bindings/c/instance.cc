@@ -189,6 +189,8 @@ void Instance::on_terminate() {
   std::abort();
 }
 
+void Instance::count_connection(int change) { connections_ += change; }
+
 void* Instance::allocate(std::size_t bytes) { return caller_memory_.allocate(runtime()->arena(), bytes); }
 
 void Instance::free(void* memory) {
@@ -196,6 +198,10 @@ void Instance::free(void* memory) {
   const std::shared_ptr<Runtime> runtime = current();
   caller_memory_.free(memory, runtime ? runtime->arena() : nullptr);
 }
+
+void Instance::keep(std::shared_ptr<void> on_device) { caller_memory_.keep(std::move(on_device)); }
+
+bool Instance::forked() const { return forked_.load(std::memory_order_relaxed); }
 
 bool Instance::initialized() const { return !forked() && (stands_by_ || current() != nullptr); }
 

@@ -11,7 +11,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "bindings/c/caller_memory.h"
 #include "core/base/mutex.h"
@@ -78,18 +77,18 @@ class Instance {
   std::shared_ptr<const JobServices> job_services();
 
   // A connection with parameter servers began or ended. It may outlive shut_down(), and no forked child may use it.
-  void count_connection(int change) { connections_ += change; }
+  void count_connection(int change);
 
   // Allocates in the current arena, or ordinary memory if there is none. Throws Error.
   void* allocate(std::size_t bytes);
   // Frees what allocate() returned, or what was handed to keep().
   void free(void* memory);
   // Owns device memory until free().
-  void keep(std::shared_ptr<void> on_device) { caller_memory_.keep(std::move(on_device)); }
+  void keep(std::shared_ptr<void> on_device);
 
   // True in a child that was forked from a process which uses hvd: no function of hvd works there. Takes no lock,
   // because another thread may have held it at the fork.
-  bool forked() const { return forked_.load(std::memory_order_relaxed); }
+  bool forked() const;
 
   // Text of the calling thread's last failure.
   static std::string& last_error();

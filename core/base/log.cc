@@ -60,4 +60,12 @@ void Log::write(LogLevel level, std::string_view message) const {
   implementation_->logger.log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
 }
 
+void Log::debug(std::string_view message) const { write(LogLevel::debug, message); }
+
+void Log::info(std::string_view message) const { write(LogLevel::info, message); }
+
+void Log::warning(std::string_view message) const { write(LogLevel::warning, message); }
+
+void Log::error(std::string_view message) const { write(LogLevel::error, message); }
+
 }  // namespace hvd

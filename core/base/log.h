@@ -26,10 +26,10 @@ class Log {
   bool enabled(LogLevel level) const;
   void write(LogLevel level, std::string_view message) const;  // any thread
 
-  void debug(std::string_view message) const { write(LogLevel::debug, message); }
-  void info(std::string_view message) const { write(LogLevel::info, message); }
-  void warning(std::string_view message) const { write(LogLevel::warning, message); }
-  void error(std::string_view message) const { write(LogLevel::error, message); }
+  void debug(std::string_view message) const;
+  void info(std::string_view message) const;
+  void warning(std::string_view message) const;
+  void error(std::string_view message) const;
 
  private:
   struct Implementation;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/mutex.h"
@@ -29,6 +30,8 @@ std::string describe(const StoreRequest& request) {
 }
 
 }  // namespace
+
+std::string epoch_prefix(int epoch) { return "epoch/" + std::to_string(epoch) + "/"; }
 
 class Store::Map {
  public:
@@ -142,6 +145,9 @@ class Store::RemoteMap : public Map {
 
 Store::Store() : Store(std::make_shared<LocalMap>(), "127.0.0.1") {}
 
+Store::Store(std::shared_ptr<Map> map, std::string local_host)
+    : map_(std::move(map)), local_host_(std::move(local_host)) {}
+
 Store Store::connect(const Address& address, const JobKey& key, int rank, Deadline deadline) {
   Socket socket = connect_authenticated(address, key, Purpose::store, rank, deadline);
   std::string local_host = socket.local_host();
@@ -191,6 +197,10 @@ std::int64_t Store::add(const std::string& key, std::int64_t amount) const {
   if (!sum) throw Internal("the job's store answered with no number");
   return *sum;
 }
+
+const Alarm& Store::alarm() const { return alarm_; }
+
+const std::string& Store::local_host() const { return local_host_; }
 
 void throw_cause_at(const Store& store, const std::string& key, Deadline deadline) {
   std::string cause;

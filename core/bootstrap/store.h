@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "core/base/clock.h"
 #include "core/net/authentication.h"
@@ -17,7 +16,7 @@
 namespace hvd {
 
 // What the keys of an epoch begin with.
-inline std::string epoch_prefix(int epoch) { return "epoch/" + std::to_string(epoch) + "/"; }
+std::string epoch_prefix(int epoch);
 
 class Store {
  public:
@@ -39,16 +38,16 @@ class Store {
   std::int64_t add(const std::string& key, std::int64_t amount) const;
 
   // For waits for another rank outside the store: calls all alarms. Valid as long as this object.
-  const Alarm& alarm() const { return alarm_; }
+  const Alarm& alarm() const;
   // The numeric address at which the store's host reaches this host: a good one to listen on.
-  const std::string& local_host() const { return local_host_; }
+  const std::string& local_host() const;
 
  private:
   class Map;
   class LocalMap;
   class RemoteMap;
 
-  Store(std::shared_ptr<Map> map, std::string local_host) : map_(std::move(map)), local_host_(std::move(local_host)) {}
+  Store(std::shared_ptr<Map> map, std::string local_host);
 
   std::shared_ptr<Map> map_;
   std::string local_host_;

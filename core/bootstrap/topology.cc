@@ -40,6 +40,10 @@ int count_cpus(const std::vector<RankIdentity>& identities, const std::vector<in
 
 }  // namespace
 
+int Topology::host() const { return host_of[static_cast<std::size_t>(rank)]; }
+
+int Topology::job_rank() const { return job_ranks[static_cast<std::size_t>(rank)]; }
+
 std::string Topology::name(int which) const {
   if (which < 0 || which >= size) return "rank " + std::to_string(which);
   return "rank " + std::to_string(job_ranks[index(which)]) + " on " + identities[index(which)].hostname;

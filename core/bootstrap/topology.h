@@ -28,8 +28,8 @@ struct Topology {
   std::vector<int> host_of;              // rank -> host index; hosts are numbered in order of their lowest rank
   std::vector<std::vector<int>> hosts;   // host index -> its ranks, ascending
 
-  int host() const { return host_of[static_cast<std::size_t>(rank)]; }
-  int job_rank() const { return job_ranks[static_cast<std::size_t>(rank)]; }
+  int host() const;
+  int job_rank() const;
   // "rank 2 on host-b", with the rank's number in the job.
   std::string name(int rank) const;
   // "rank 2 on host-b (pid 1234)"

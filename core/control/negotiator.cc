@@ -1,6 +1,7 @@
 #include "core/control/negotiator.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/control/protocol/wire.h"
 
@@ -33,6 +34,23 @@ ResponseTimeout response_timeout(const ControlTree& tree, const Config::Timeouts
 
 }  // namespace
 
+ResponseTimeout::ResponseTimeout(Duration limit, Duration margin) : limit_(limit), margin_(margin) {}
+
+bool ResponseTimeout::is_set() const { return limit_ > Duration::zero(); }
+
+void ResponseTimeout::asked(TimePoint now) {
+  if (!since_) since_ = now;
+}
+
+void ResponseTimeout::restart(TimePoint now, bool waits) { since_ = waits ? std::optional(now) : std::nullopt; }
+
+Deadline ResponseTimeout::deadline(bool joins) const {
+  if (!is_set() || !since_) return Deadline::max();
+  return later(*since_, limit_ * (joins ? 2 : 1) + margin_);
+}
+
+Duration ResponseTimeout::waited(TimePoint now) const { return since_ ? now - *since_ : Duration::zero(); }
+
 Negotiator::Negotiator(const Topology& topology, const Config& config, ControlChannel& channel, Metrics& metrics,
                        Timeline& timeline, std::int32_t process_set, bool locks)
     : topology_(topology),
@@ -41,6 +59,14 @@ Negotiator::Negotiator(const Topology& topology, const Config& config, ControlCh
       node_(topology.rank, make_control_tree(topology), coordinator_options(topology, config, process_set, locks),
             [&topology](int rank) { return topology.describe(rank); }),
       response_timeout_(response_timeout(node_.tree(), config.timeouts)) {}
+
+void Negotiator::Port::send(int to, Bytes message) { channel.send(to, std::move(message)); }
+
+void Negotiator::Port::perform(NodeWork, auto body) { body(); }
+
+void Negotiator::Port::read(NodeWork work, const SubtreeMessage& message) {
+  if (work == NodeWork::coordinate && timeline.active()) mark(message);
+}
 
 void Negotiator::announce(const std::vector<const OperationSpec*>& specs, bool shut_down) {
   const SubtreeMessage own = node_.message_of(specs, cache_, shut_down);
@@ -87,6 +113,26 @@ void Negotiator::Port::mark(const SubtreeMessage& message) {
     }
   }
 }
+
+void Negotiator::flush_messages(Duration delay) {
+  if (!node_.tree().is_leaf()) port_.channel.flush(deadline_after(delay));
+}
+
+ResponseCache& Negotiator::cache() { return cache_; }
+
+void Negotiator::unlock(std::uint64_t steps) {
+  if (Coordinator* coordinator = node_.coordinator()) coordinator->unlock(steps);
+}
+
+void Negotiator::tune(const Knobs& knobs) { node_.coordinator()->tune(knobs); }
+
+void Negotiator::allow_locks() { node_.coordinator()->allow_locks(); }
+
+bool Negotiator::has_response_timeout() const { return response_timeout_.is_set(); }
+
+void Negotiator::performed(TimePoint now, bool waits) { response_timeout_.restart(now, waits); }
+
+Deadline Negotiator::response_deadline(bool joins) const { return response_timeout_.deadline(joins); }
 
 Status Negotiator::silence_of_parent(TimePoint now) const {
   const int parent = node_.tree().parent;

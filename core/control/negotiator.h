@@ -27,23 +27,18 @@ class ResponseTimeout {
  public:
   ResponseTimeout() = default;  // none
   // `margin`: how long a response may take in addition to the coordinator's limit.
-  ResponseTimeout(Duration limit, Duration margin) : limit_(limit), margin_(margin) {}
+  ResponseTimeout(Duration limit, Duration margin);
 
-  bool is_set() const { return limit_ > Duration::zero(); }
+  bool is_set() const;
 
   // This rank has asked for something.
-  void asked(TimePoint now) {
-    if (!since_) since_ = now;
-  }
+  void asked(TimePoint now);
   // This rank has received something, or has performed something with others. `waits`: it waits for more.
-  void restart(TimePoint now, bool waits) { since_ = waits ? std::optional(now) : std::nullopt; }
+  void restart(TimePoint now, bool waits);
 
   // `joins`: a join is among the pending operations.
-  Deadline deadline(bool joins) const {
-    if (!is_set() || !since_) return Deadline::max();
-    return later(*since_, limit_ * (joins ? 2 : 1) + margin_);
-  }
-  Duration waited(TimePoint now) const { return since_ ? now - *since_ : Duration::zero(); }
+  Deadline deadline(bool joins) const;
+  Duration waited(TimePoint now) const;
 
  private:
   Duration limit_{};
@@ -67,31 +62,27 @@ class Negotiator {
 
   // Must be called before the first collective of a message: the ranks below this one must be able to read the message
   // that orders it. Does not wait for the ranks above, or two could wait for each other.
-  void flush_messages(Duration delay) {
-    if (!node_.tree().is_leaf()) port_.channel.flush(deadline_after(delay));
-  }
+  void flush_messages(Duration delay);
 
-  ResponseCache& cache() { return cache_; }
+  ResponseCache& cache();
 
   // Gives up the last schedule; pending operations must be announced again.
-  void unlock(std::uint64_t steps) {
-    if (Coordinator* coordinator = node_.coordinator()) coordinator->unlock(steps);
-  }
+  void unlock(std::uint64_t steps);
 
   // Rank 0: every rank uses these knobs from the coordinator's next message on.
-  void tune(const Knobs& knobs) { node_.coordinator()->tune(knobs); }
+  void tune(const Knobs& knobs);
   // Rank 0: lock steps that repeat from now on.
-  void allow_locks() { node_.coordinator()->allow_locks(); }
+  void allow_locks();
 
   // When next() should be called even if nothing arrives.
   Deadline next_deadline() const;
 
   // If the stall limit is set, ranks other than rank 0 limit their wait for their parent in the control tree.
-  bool has_response_timeout() const { return response_timeout_.is_set(); }
+  bool has_response_timeout() const;
   // What next() has returned has been performed. `waits`: this rank waits for more responses.
-  void performed(TimePoint now, bool waits) { response_timeout_.restart(now, waits); }
+  void performed(TimePoint now, bool waits);
   // When the parent is to be taken for stopped, if next() returns nothing until then.
-  Deadline response_deadline(bool joins) const { return response_timeout_.deadline(joins); }
+  Deadline response_deadline(bool joins) const;
   // The error to report then.
   Status silence_of_parent(TimePoint now) const;
 
@@ -101,11 +92,9 @@ class Negotiator {
     ControlChannel& channel;
     Timeline& timeline;
 
-    void send(int to, Bytes message) { channel.send(to, std::move(message)); }
-    static void perform(NodeWork, auto body) { body(); }
-    void read(NodeWork work, const SubtreeMessage& message) {
-      if (work == NodeWork::coordinate && timeline.active()) mark(message);
-    }
+    void send(int to, Bytes message);
+    static void perform(NodeWork, auto body);
+    void read(NodeWork work, const SubtreeMessage& message);
     void mark(const SubtreeMessage& message);
   };
 

@@ -92,6 +92,12 @@ void Engine::join() {
   if (thread_.joinable()) thread_.join();
 }
 
+bool Engine::all_know() const { return negotiated_.agreed_to_end() || dependencies().abort.raised(); }
+
+const EngineDependencies& Engine::dependencies() const { return context_.dependencies; }
+
+OperationRecorder& Engine::recorder() { return context_.recorder; }
+
 // Runs `body` as the driving thread; its exceptions end the run. False if the run has ended.
 bool Engine::drive(const auto& body) {
   driving_thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);

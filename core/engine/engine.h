@@ -57,9 +57,7 @@ class Engine {
   void join();
   // After join(): whether all ranks know that the run has ended, because they agreed to end it or because it was
   // aborted. False if the coordinator did not acknowledge this rank's leave.
-  bool all_know() const NO_THREAD_SAFETY_ANALYSIS {
-    return negotiated_.agreed_to_end() || dependencies().abort.raised();
-  }
+  bool all_know() const NO_THREAD_SAFETY_ANALYSIS;
 
  private:
   // What to wait for before the next iteration.
@@ -70,8 +68,8 @@ class Engine {
   };
 
   // Constant, except the submission counter, which the submitting thread owns.
-  const EngineDependencies& dependencies() const NO_THREAD_SAFETY_ANALYSIS { return context_.dependencies; }
-  OperationRecorder& recorder() NO_THREAD_SAFETY_ANALYSIS { return context_.recorder; }
+  const EngineDependencies& dependencies() const NO_THREAD_SAFETY_ANALYSIS;
+  OperationRecorder& recorder() NO_THREAD_SAFETY_ANALYSIS;
 
   DirectCall* direct_for(auto& asked) REQUIRES(driver_);
   bool run_directly(auto& asked, const auto& memory_of) NO_THREAD_SAFETY_ANALYSIS;

@@ -18,7 +18,6 @@
 #include "core/flight/flight_recorder.h"
 #include "core/operation/operation_table.h"
 #include "core/operation/pending_operations.h"
-#include "core/tuning/knobs.h"
 
 namespace hvd {
 

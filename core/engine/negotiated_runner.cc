@@ -68,6 +68,10 @@ void NegotiatedRunner::leave(const std::vector<Operation*>& operations) {
   if (schedule_.active()) schedule_.request_end(ScheduleLock::Cause::leaving);
 }
 
+const std::optional<Status>& NegotiatedRunner::end_reason() const { return end_reason_; }
+
+bool NegotiatedRunner::agreed_to_end() const { return agreed_to_end_; }
+
 void NegotiatedRunner::apply(ResponseList message) {
   for (const std::string& warning : message.warnings) record_stall(warning);
   if (message.knobs) {

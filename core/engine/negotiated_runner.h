@@ -35,9 +35,9 @@ class NegotiatedRunner {
   void leave(const std::vector<Operation*>& operations);
 
   // Once the run has ended by the coordinator's word, or because it has not acknowledged that this rank leaves: why.
-  const std::optional<Status>& end_reason() const { return end_reason_; }
+  const std::optional<Status>& end_reason() const;
   // Whether all ranks have agreed to that end.
-  bool agreed_to_end() const { return agreed_to_end_; }
+  bool agreed_to_end() const;
 
   // Withdraws the warning of a stall if nothing that it was about is pending any more, and something has been performed
   // since.

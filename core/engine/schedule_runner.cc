@@ -46,6 +46,10 @@ ScheduleRunner::ScheduleRunner(EngineContext& context)
   context_.executor->set_late_callback(kLateTimeout, [this] { return on_late_ranks(); });
 }
 
+bool ScheduleRunner::active() const { return lock_.active(); }
+
+std::size_t ScheduleRunner::missing() const { return lock_.missing(); }
+
 void ScheduleRunner::lock(const Schedule& schedule, std::uint64_t number) {
   context_.negotiator.flush_messages(context_.dependencies.config.timeouts.silence_limit());
   staged_ = StagedSchedule(schedule, context_);
@@ -142,6 +146,8 @@ bool ScheduleRunner::post(DirectCall& direct, Operation& operation) {
   return true;
 }
 
+bool ScheduleRunner::has_posted() const { return posted_ != nullptr; }
+
 void ScheduleRunner::wait_posted() {
   if (posted_ == nullptr) return;
   posted_->set_caller_completes(false);
@@ -210,6 +216,8 @@ bool ScheduleRunner::awaited() const {
   context_.pending.for_each([&](const Operation& operation) { any = any || operation.completion.awaited(); });
   return any;
 }
+
+void ScheduleRunner::made_progress() { blocked_since_.reset(); }
 
 Deadline ScheduleRunner::check_blocked_callers(bool awaited) {
   if (!lock_.active() || context_.pending.empty()) return Deadline::max();

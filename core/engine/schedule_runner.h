@@ -31,9 +31,9 @@ class ScheduleRunner {
   // The context outlives this object.
   explicit ScheduleRunner(EngineContext& context);
 
-  bool active() const { return lock_.active(); }
+  bool active() const;
   // The number of submitted operations that the next stage waits for. Requires active().
-  std::size_t missing() const { return lock_.missing(); }
+  std::size_t missing() const;
 
   // The coordinator's message of number `number` has locked this schedule.
   void lock(const Schedule& schedule, std::uint64_t number);
@@ -62,7 +62,7 @@ class ScheduleRunner {
   // Posts it for this operation, so that no other rank waits for this one. False, without effect: not possible. Until
   // wait_posted() no other stage is performed.
   bool post(DirectCall& direct, Operation& operation);
-  bool has_posted() const { return posted_ != nullptr; }
+  bool has_posted() const;
   // Completes what has been posted, if anything: then the operation is done or, if it was declined, pending.
   void wait_posted();
   // Instead of wait_posted(), when the engine ends.
@@ -81,7 +81,7 @@ class ScheduleRunner {
   // Whether a thread waits for an operation while nothing can be performed. Called before the queue is checked.
   bool awaited() const;
   // Something was performed, or has arrived.
-  void made_progress() { blocked_since_.reset(); }
+  void made_progress();
 
  private:
   // Whether the schedule has the operation; stores where, until the next lock.

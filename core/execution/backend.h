@@ -22,7 +22,6 @@
 #include "core/net/authentication.h"
 #include "core/operation/collective_call.h"
 #include "core/tensor/tensor.h"
-#include "core/tuning/knobs.h"
 
 namespace hvd {
 

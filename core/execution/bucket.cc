@@ -9,6 +9,10 @@
 
 namespace hvd {
 
+const Response& Bucket::response() const { return *items.front().response; }
+
+const OperationSpec& Bucket::spec() const { return response().spec; }
+
 // ---- Planning
 
 namespace {

@@ -30,8 +30,8 @@ struct Bucket {
   // tensor.
   std::vector<Item> items;
 
-  const Response& response() const { return *items.front().response; }
-  const OperationSpec& spec() const { return response().spec; }
+  const Response& response() const;
+  const OperationSpec& spec() const;
 };
 
 // Plans the buckets of `operations`, an item for each; all their tensors are planned. Every tensor is in exactly one

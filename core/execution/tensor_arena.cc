@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "core/base/error.h"
@@ -33,6 +34,51 @@ auto map_amply(std::size_t wanted, std::size_t needed, const Map& map) {
 [[noreturn]] void throw_not_ours() { throw InvalidArgument("the freed memory was not allocated from the arena"); }
 
 }  // namespace
+
+FreeRanges::FreeRanges(std::size_t bytes) { free_.emplace(0, bytes); }
+
+std::optional<std::size_t> FreeRanges::take(std::size_t bytes, std::size_t alignment) {
+  for (auto range = free_.begin(); range != free_.end(); ++range) {
+    const std::size_t begin = range->first, end = begin + range->second;
+    const std::size_t offset = (begin + alignment - 1) / alignment * alignment;
+    if (offset > end || bytes > end - offset) continue;
+    free_.erase(range);
+    if (offset > begin) free_.emplace(begin, offset - begin);
+    if (end > offset + bytes) free_.emplace(offset + bytes, end - offset - bytes);
+    used_.emplace(offset, bytes);
+    return offset;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::size_t> FreeRanges::taken_at(std::size_t offset) const {
+  const auto found = used_.find(offset);
+  if (found == used_.end()) return std::nullopt;
+  return found->second;
+}
+
+FreeRanges::Range FreeRanges::give_back(std::size_t offset) {
+  const auto found = used_.find(offset);
+  Range range{offset, offset + found->second};
+  used_.erase(found);
+  auto next = free_.lower_bound(range.begin);
+  if (next != free_.end() && next->first == range.end) {
+    range.end += next->second;
+    next = free_.erase(next);
+  }
+  if (next != free_.begin() && std::prev(next)->first + std::prev(next)->second == range.begin) {
+    range.begin = std::prev(next)->first;
+    free_.erase(std::prev(next));
+  }
+  free_.emplace(range.begin, range.end - range.begin);
+  return range;
+}
+
+bool FreeRanges::all_free() const { return used_.empty(); }
+
+std::size_t ArenaLayout::begin_of(int rank) const { return first + static_cast<std::size_t>(rank) * part_bytes; }
+
+std::size_t ArenaLayout::end() const { return begin_of(ranks); }
 
 TensorArena::TensorArena(std::shared_ptr<const SharedMemory> memory, const ArenaLayout& layout, int local_rank)
     : memory_(std::move(memory)),
@@ -128,6 +174,8 @@ std::optional<std::uint64_t> TensorArena::offset_of(const void* memory, std::siz
   return section.begin + offset;
 }
 
+std::size_t TensorArena::Section::end() const { return begin + mapped.size(); }
+
 // The number of sections if it is in none.
 std::size_t TensorArena::section_of(const void* memory) const {
   std::size_t index = 0;
@@ -152,6 +200,10 @@ void TensorArena::map_peer(int local_rank, std::uint64_t offset, std::size_t byt
     throw Internal("cannot map the tensors that local rank " + std::to_string(local_rank) +
                    " has in the shared arena (" + error.what() + "); HVD_ARENA_LIMIT=0 does without the arena");
   }
+}
+
+std::byte* TensorArena::at(int local_rank, std::uint64_t offset) const {
+  return others_[static_cast<std::size_t>(local_rank)].data() + offset;
 }
 
 void TensorArena::throw_full(std::size_t bytes, const std::string& why) const {

@@ -15,7 +15,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,47 +34,16 @@ class FreeRanges {
     std::size_t end;
   };
 
-  explicit FreeRanges(std::size_t bytes) { free_.emplace(0, bytes); }
+  explicit FreeRanges(std::size_t bytes);
 
   // Allocates `bytes` (at least one) and returns their offset; nothing if no free range is long enough.
-  std::optional<std::size_t> take(std::size_t bytes, std::size_t alignment) {
-    for (auto range = free_.begin(); range != free_.end(); ++range) {
-      const std::size_t begin = range->first, end = begin + range->second;
-      const std::size_t offset = (begin + alignment - 1) / alignment * alignment;
-      if (offset > end || bytes > end - offset) continue;
-      free_.erase(range);
-      if (offset > begin) free_.emplace(begin, offset - begin);
-      if (end > offset + bytes) free_.emplace(offset + bytes, end - offset - bytes);
-      used_.emplace(offset, bytes);
-      return offset;
-    }
-    return std::nullopt;
-  }
+  std::optional<std::size_t> take(std::size_t bytes, std::size_t alignment);
   // The size of the allocation at `offset`; nothing if there is no such allocation.
-  std::optional<std::size_t> taken_at(std::size_t offset) const {
-    const auto found = used_.find(offset);
-    if (found == used_.end()) return std::nullopt;
-    return found->second;
-  }
+  std::optional<std::size_t> taken_at(std::size_t offset) const;
   // Frees the allocation at `offset`; returns the free range that contains it now.
-  Range give_back(std::size_t offset) {
-    const auto found = used_.find(offset);
-    Range range{offset, offset + found->second};
-    used_.erase(found);
-    auto next = free_.lower_bound(range.begin);
-    if (next != free_.end() && next->first == range.end) {
-      range.end += next->second;
-      next = free_.erase(next);
-    }
-    if (next != free_.begin() && std::prev(next)->first + std::prev(next)->second == range.begin) {
-      range.begin = std::prev(next)->first;
-      free_.erase(std::prev(next));
-    }
-    free_.emplace(range.begin, range.end - range.begin);
-    return range;
-  }
+  Range give_back(std::size_t offset);
 
-  bool all_free() const { return used_.empty(); }
+  bool all_free() const;
 
  private:
   std::map<std::size_t, std::size_t> free_;  // offset to size, never adjacent
@@ -88,8 +56,8 @@ struct ArenaLayout {
   std::size_t part_bytes;
   int ranks;
 
-  std::size_t begin_of(int rank) const { return first + static_cast<std::size_t>(rank) * part_bytes; }
-  std::size_t end() const { return begin_of(ranks); }
+  std::size_t begin_of(int rank) const;
+  std::size_t end() const;
 };
 
 class TensorArena {
@@ -118,9 +86,7 @@ class TensorArena {
   // rank. Throws Internal (outside that rank's part, or no address space).
   void map_peer(int local_rank, std::uint64_t offset, std::size_t bytes);
   // The memory at `offset` of that rank's part, after map_peer().
-  std::byte* at(int local_rank, std::uint64_t offset) const {
-    return others_[static_cast<std::size_t>(local_rank)].data() + offset;
-  }
+  std::byte* at(int local_rank, std::uint64_t offset) const;
 
  private:
   struct Section {
@@ -128,7 +94,7 @@ class TensorArena {
     MappedRange mapped;
     FreeRanges ranges;
 
-    std::size_t end() const { return begin + mapped.size(); }
+    std::size_t end() const;
   };
 
   std::size_t section_of(const void* memory) const REQUIRES(mutex_);

@@ -15,7 +15,7 @@
 #include "core/base/status.h"
 #include "core/flight/flight_layout.h"
 #include "core/tensor/collective.h"
-#include "core/tensor/dtype.h"
+#include "core/tensor/tensor.h"
 
 namespace hvd {
 

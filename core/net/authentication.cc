@@ -183,6 +183,8 @@ std::uint64_t job_number(const JobKey& key) {
 
 std::string JobKey::to_hex() const { return hvd::to_hex(std::as_bytes(std::span(bytes_))); }
 
+const std::array<unsigned char, JobKey::kBytes>& JobKey::bytes() const { return bytes_; }
+
 const char* purpose_name(Purpose purpose) {
   switch (purpose) {
     case Purpose::store: return "store";
@@ -234,6 +236,8 @@ ServerHandshake::ServerHandshake(const JobKey& key, Purpose purpose, const Nonce
   challenge_ =
       std::bit_cast<Challenge>(ChallengeFields{.magic = kMagic, .version = kVersion, .server_nonce = local_nonce_});
 }
+
+const Challenge& ServerHandshake::challenge() const { return challenge_; }
 
 ServerHandshake::Verification ServerHandshake::verify(const Proof& proof) const {
   const auto [magic, purpose, rank, client_nonce, hash] = std::bit_cast<ProofFields>(proof);

@@ -32,7 +32,7 @@ class JobKey {
   static JobKey from_hex(std::string_view hex);
   std::string to_hex() const;
 
-  const std::array<unsigned char, kBytes>& bytes() const { return bytes_; }
+  const std::array<unsigned char, kBytes>& bytes() const;
 
  private:
   std::array<unsigned char, kBytes> bytes_{};
@@ -138,7 +138,7 @@ class ServerHandshake {
  public:
   ServerHandshake(const JobKey& key, Purpose purpose, const Nonce& local_nonce);
 
-  const Challenge& challenge() const { return challenge_; }
+  const Challenge& challenge() const;
 
   struct Verification {
     const char* rejection = nullptr;  // why the client is rejected; null: it is authenticated

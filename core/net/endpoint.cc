@@ -175,6 +175,10 @@ Address Address::parse(std::string_view text) {
   return {.kind = Kind::unix_abstract, .host = std::string(text), .port = 0};
 }
 
+const sockaddr* Endpoint::address() const { return reinterpret_cast<const sockaddr*>(&storage); }
+
+sockaddr* Endpoint::address() { return reinterpret_cast<sockaddr*>(&storage); }
+
 std::string Endpoint::host() const {
   char text[INET6_ADDRSTRLEN] = "";
   if (storage.ss_family == AF_INET) {
@@ -260,6 +264,8 @@ std::vector<std::string> addresses_of(const std::vector<LocalAddress>& own, cons
   }
   return result;
 }
+
+int KeepAlive::limit_s() const { return idle_s + interval_s * probes; }
 
 KeepAlive keep_alive(Duration lease) {
   const auto seconds = static_cast<int>(std::chrono::ceil<std::chrono::seconds>(lease).count());

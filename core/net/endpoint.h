@@ -15,8 +15,8 @@ struct Endpoint {
   sockaddr_storage storage{};
   socklen_t length = 0;
 
-  const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&storage); }
-  sockaddr* address() { return reinterpret_cast<sockaddr*>(&storage); }
+  const sockaddr* address() const;
+  sockaddr* address();
   // Numeric; empty for Unix sockets.
   std::string host() const;
   std::uint16_t port() const;
@@ -47,7 +47,7 @@ struct KeepAlive {
   int interval_s = 1;
   int probes = 1;
 
-  int limit_s() const { return idle_s + interval_s * probes; }
+  int limit_s() const;
 };
 
 KeepAlive keep_alive(Duration lease);  // pure

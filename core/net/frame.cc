@@ -31,6 +31,8 @@ Bytes make_frame(std::span<const std::byte> payload) {
   return frame;
 }
 
+FrameReader::FrameReader(std::size_t max_payload) : max_payload_(max_payload) {}
+
 void FrameReader::feed(std::span<const std::byte> bytes) {
   // Moving the rest to the front only when it is the smaller part keeps the cost of a byte constant.
   if (consumed_ > buffer_.size() / 2) {

@@ -22,7 +22,7 @@ Bytes make_frame(std::span<const std::byte> payload);
 
 class FrameReader {
  public:
-  explicit FrameReader(std::size_t max_payload = kMaxFrameBytes) : max_payload_(max_payload) {}
+  explicit FrameReader(std::size_t max_payload = kMaxFrameBytes);
 
   // Appends any part of the stream. Memory grows only with bytes that have arrived.
   void feed(std::span<const std::byte> bytes);

@@ -59,6 +59,15 @@ void MappedRange::grow(std::size_t bytes) {
   size_ = bytes;
 }
 
+std::byte* MappedRange::data() const { return data_; }
+
+std::size_t MappedRange::size() const { return size_; }
+
+bool MappedRange::contains(const void* memory) const {
+  const auto* byte = static_cast<const std::byte*>(memory);
+  return byte >= data_ && byte < data_ + size_;
+}
+
 SharedMemory SharedMemory::create(std::size_t bytes, const std::string& label, std::size_t mapped) {
   bytes = pages_for(bytes);
   FileDescriptor fd(memfd_create(label.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -85,6 +94,8 @@ SharedMemory SharedMemory::map(FileDescriptor fd, std::size_t bytes, std::size_t
 SharedMemory::SharedMemory(FileDescriptor fd, std::size_t mapped)
     : fd_(std::move(fd)), mapped_(map_range(0, pages_for(mapped))) {}
 
+MappedRange SharedMemory::map_range(std::size_t begin, std::size_t bytes) const { return {fd_.get(), begin, bytes}; }
+
 void SharedMemory::take(std::size_t begin, std::size_t bytes) const {
   int failed = 0;
   do {
@@ -98,5 +109,11 @@ void SharedMemory::give_back(std::size_t begin, std::size_t bytes) const noexcep
   static_cast<void>(fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
                               static_cast<off_t>(bytes)));
 }
+
+std::byte* SharedMemory::data() const { return mapped_.data(); }
+
+std::size_t SharedMemory::size() const { return mapped_.size(); }
+
+int SharedMemory::fd() const { return fd_.get(); }
 
 }  // namespace hvd

@@ -27,12 +27,9 @@ class MappedRange {
   // Extends the range, perhaps at another address. Throws as the constructor does, and is unchanged then.
   void grow(std::size_t bytes);
 
-  std::byte* data() const { return data_; }
-  std::size_t size() const { return size_; }
-  bool contains(const void* memory) const {
-    const auto* byte = static_cast<const std::byte*>(memory);
-    return byte >= data_ && byte < data_ + size_;
-  }
+  std::byte* data() const;
+  std::size_t size() const;
+  bool contains(const void* memory) const;
 
  private:
   std::byte* data_ = nullptr;
@@ -53,7 +50,7 @@ class SharedMemory {
   static SharedMemory map(FileDescriptor fd, std::size_t bytes, std::size_t mapped = kAll);
 
   // A separate mapping of any range (whole pages) of the memory. Throws Internal.
-  MappedRange map_range(std::size_t begin, std::size_t bytes) const { return {fd_.get(), begin, bytes}; }
+  MappedRange map_range(std::size_t begin, std::size_t bytes) const;
 
   // Memory is committed at the first access, which is fatal if none is left. take() commits a range in advance (the
   // whole pages around it) and throws Internal instead; give_back() frees the whole pages in a range, which then read
@@ -62,9 +59,9 @@ class SharedMemory {
   void give_back(std::size_t begin, std::size_t bytes) const noexcept;
 
   // The mapped part.
-  std::byte* data() const { return mapped_.data(); }
-  std::size_t size() const { return mapped_.size(); }
-  int fd() const { return fd_.get(); }
+  std::byte* data() const;
+  std::size_t size() const;
+  int fd() const;
 
  private:
   SharedMemory(FileDescriptor fd, std::size_t mapped);

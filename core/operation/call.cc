@@ -180,6 +180,11 @@ void check_root(const Call& call, const ProcessSet& set) {
 
 }  // namespace
 
+bool is_repeatable(const OperationSpec& spec) {
+  return spec.tensors.size() == 1 && spec.device == kCpuDevice &&
+         (spec.collective == Collective::allreduce || spec.collective == Collective::broadcast);
+}
+
 Call in_numbering_of(const ProcessSet& set, Call call) {
   if (call.collective != Collective::broadcast) return call;
   check_root(call, set);

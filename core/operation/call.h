@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "core/operation/operation_spec.h"
-#include "core/tensor/process_set.h"
+#include "core/tensor/collective.h"
 #include "core/tensor/tensor.h"
 
 namespace hvd {
@@ -48,10 +48,7 @@ struct Call {
 };
 
 // Whether calls for this operation can be recognised by Call::repeats(): it is decided once, when the operation is new.
-inline bool is_repeatable(const OperationSpec& spec) {
-  return spec.tensors.size() == 1 && spec.device == kCpuDevice &&
-         (spec.collective == Collective::allreduce || spec.collective == Collective::broadcast);
-}
+bool is_repeatable(const OperationSpec& spec);
 
 // The same call in the numbering of the set's ranks. Throws InvalidArgument if its root is not in the set.
 Call in_numbering_of(const ProcessSet& set, Call call);

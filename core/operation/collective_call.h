@@ -9,8 +9,7 @@
 
 #include "core/device/device_runtime.h"
 #include "core/tensor/collective.h"
-#include "core/tensor/dtype.h"
-#include "core/tensor/process_set.h"
+#include "core/tensor/tensor.h"
 
 namespace hvd {
 

@@ -15,8 +15,6 @@
 #include <vector>
 
 #include "core/tensor/collective.h"
-#include "core/tensor/dtype.h"
-#include "core/tensor/process_set.h"
 #include "core/tensor/tensor.h"
 
 namespace hvd {

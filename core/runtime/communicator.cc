@@ -48,6 +48,8 @@ bool can_be_direct(const Operation& operation) {
 
 }  // namespace
 
+void UnnamedTurn::Release::operator()(UnnamedTurn* turn) const { turn->release(); }
+
 UnnamedTurn::Taken UnnamedTurn::take(Deadline deadline) {
   const MutexLock lock(mutex_);
   if (!free_.wait_until(mutex_, deadline, [this]() REQUIRES(mutex_) { return !taken_; })) {
@@ -123,6 +125,12 @@ void Communicator::connect_data_plane(const Common& common, Store& store, Deadli
                                      std::make_unique<Executor>(std::move(data_plane.backends), set_, topology_.rank,
                                                                 config_, *common.metrics, common.timeline, devices_));
 }
+
+const Topology& Communicator::topology() const { return topology_; }
+
+const std::shared_ptr<TensorArena>& Communicator::arena() const { return arena_; }
+
+const std::string& Communicator::algorithms() const { return algorithms_; }
 
 // ---- Operations
 
@@ -273,6 +281,12 @@ EngineReference Communicator::take_prepared(Operation& operation) {
   return reference;
 }
 
+void Communicator::wait_posted() { engine_->wait_posted(); }
+
+void Communicator::hand_to_engine(Operation& operation) { engine_->hand_to_engine(operation); }
+
+bool Communicator::any_in_flight() const { return operations_.any(); }
+
 // ---- Devices
 
 // The event after which tensors may be accessed, if they are on a device.
@@ -312,5 +326,7 @@ void Communicator::shut_down() {
   engine_->join();
   if (engine_->all_know()) channel_->close(deadline_after(kCloseTimeout));
 }
+
+void Communicator::abandon_in_child() noexcept { channel_->abandon_in_child(); }
 
 }  // namespace hvd

@@ -33,7 +33,7 @@ namespace hvd {
 class UnnamedTurn {
  public:
   struct Release {
-    void operator()(UnnamedTurn* turn) const { turn->release(); }
+    void operator()(UnnamedTurn* turn) const;
   };
   using Taken = std::unique_ptr<UnnamedTurn, Release>;
 
@@ -71,9 +71,9 @@ class Communicator {
   // Calls shut_down(), and releases all threads, memory and connections.
   ~Communicator();
 
-  const Topology& topology() const { return topology_; }
-  const std::shared_ptr<TensorArena>& arena() const { return arena_; }
-  const std::string& algorithms() const { return algorithms_; }
+  const Topology& topology() const;
+  const std::shared_ptr<TensorArena>& arena() const;
+  const std::string& algorithms() const;
 
   // Any thread. `call` is numbered as the communicator is (in_numbering_of()). Throws InvalidArgument or Unsupported
   // (the call is wrong; nothing happened), or an Error with the reason for which the run has ended.
@@ -96,11 +96,11 @@ class Communicator {
   void start(Operation& operation);
   void run(Operation& operation, Deadline deadline);
   // See Engine.
-  void wait_posted() { engine_->wait_posted(); }
-  void hand_to_engine(Operation& operation) { engine_->hand_to_engine(operation); }
+  void wait_posted();
+  void hand_to_engine(Operation& operation);
 
   // Whether an operation of this rank is in flight. Any thread.
-  bool any_in_flight() const { return operations_.any(); }
+  bool any_in_flight() const;
 
   // Ends the job with `reason` on every rank, with the same text. Any thread.
   void fail(const Status& reason, AbortFlag& abort);
@@ -109,7 +109,7 @@ class Communicator {
   void shut_down();
 
   // See ControlChannel.
-  void abandon_in_child() noexcept { channel_->abandon_in_child(); }
+  void abandon_in_child() noexcept;
 
  private:
   void connect_data_plane(const Common& common, Store& store, Deadline deadline,

@@ -9,7 +9,7 @@
 
 #include "core/base/mutex.h"
 #include "core/runtime/communicator.h"
-#include "core/tensor/process_set.h"
+#include "core/tensor/collective.h"
 
 namespace hvd {
 

@@ -51,7 +51,8 @@ Runtime::Runtime(const Config& config, const Dependencies& dependencies)
                                                         .abort = abort_,
                                                         .log = log_,
                                                         .local_host_address = local_host_address_,
-                                                        .deadline = Deadline::max()})) {
+                                                        .deadline = Deadline::max()})),
+      on_end_([this](const Status& reason) { channel_->end(reason); }) {
   if (!flight_.problem().empty()) log_.warning(flight_.problem());
   check_settings(topology_);
   const Communicator::Common common{.config = config_,
@@ -73,6 +74,20 @@ Runtime::Runtime(const Config& config, const Dependencies& dependencies)
 }
 
 Runtime::~Runtime() { shut_down(); }
+
+const Topology& Runtime::topology() const { return topology_; }
+
+const Log& Runtime::log() const { return log_; }
+
+const std::shared_ptr<TensorArena>& Runtime::arena() const { return global_->arena(); }
+
+const std::string& Runtime::algorithms() const { return global_->algorithms(); }
+
+const Metrics& Runtime::metrics() const { return *metrics_; }
+
+const std::shared_ptr<Metrics>& Runtime::shared_metrics() const { return metrics_; }
+
+const FlightRecorder& Runtime::flight() const { return flight_; }
 
 // ---- Operations and messages
 
@@ -100,6 +115,8 @@ std::vector<CallerReference> Runtime::run_all(std::span<const Call> calls, Deadl
   return target.communicator->run_all(renumbered, deadline);
 }
 
+PreparedOperations& Runtime::prepared() { return *prepared_; }
+
 CallerReference Runtime::send(const Message& message) {
   check_peer(message.peer, topology_);
   OperationReferences references = make_message_operation(metrics_);
@@ -114,11 +131,15 @@ CallerReference Runtime::receive(const Message& message) {
   return std::move(references.caller);
 }
 
+ProcessSets& Runtime::sets() { return *sets_; }
+
 // ---- The timeline, and the end
 
 void Runtime::start_timeline(const std::string& path, bool marks_rounds) {
   if (topology_.rank == 0) timeline_.start(path, marks_rounds);
 }
+
+void Runtime::stop_timeline() { timeline_.stop(); }
 
 // A job must not fail because its timeline cannot be written.
 void Runtime::start_wanted_timeline() {

@@ -45,22 +45,22 @@ class Runtime {
   // Calls shut_down(), and releases all threads, memory and connections.
   ~Runtime();
 
-  const Topology& topology() const { return topology_; }
-  const Log& log() const { return log_; }
+  const Topology& topology() const;
+  const Log& log() const;
   // The memory of tensors shared with the other ranks of this host; null if there is none. Outlives the runtime.
-  const std::shared_ptr<TensorArena>& arena() const { return global_->arena(); }
+  const std::shared_ptr<TensorArena>& arena() const;
 
   // Which algorithm serves an allreduce of which size, and why: lines for people.
-  const std::string& algorithms() const { return global_->algorithms(); }
+  const std::string& algorithms() const;
 
   // Any thread.
-  const Metrics& metrics() const { return *metrics_; }
-  const std::shared_ptr<Metrics>& shared_metrics() const { return metrics_; }
-  const FlightRecorder& flight() const { return flight_; }
+  const Metrics& metrics() const;
+  const std::shared_ptr<Metrics>& shared_metrics() const;
+  const FlightRecorder& flight() const;
 
   // As in Timeline, on rank 0; no effect on other ranks. Any thread.
   void start_timeline(const std::string& path, bool marks_rounds);
-  void stop_timeline() { timeline_.stop(); }
+  void stop_timeline();
 
   // As in Communicator, for the process set of the call; InvalidArgument also if this rank is not in it. Any thread.
   CallerReference submit(const Call& call);
@@ -70,7 +70,7 @@ class Runtime {
   // Throws InvalidArgument also if the calls are not all for one process set.
   std::vector<CallerReference> run_all(std::span<const Call> calls, Deadline deadline);
 
-  PreparedOperations& prepared() { return *prepared_; }
+  PreparedOperations& prepared();
 
   // Messages between two ranks (core/execution/channel.h): to `message.peer`, or from it, or from any rank. Independent
   // of the operations of all ranks. The job's end ends them; messages that have arrived before may still be received.
@@ -78,7 +78,7 @@ class Runtime {
   CallerReference send(const Message& message);
   CallerReference receive(const Message& message);
 
-  ProcessSets& sets() { return *sets_; }
+  ProcessSets& sets();
 
   // Ends the job as a failure of this rank: pending and later operations of all ranks end with StatusCode::aborted and
   // "rank 2 on h2 <cause>". No effect if the job has ended. Any thread.
@@ -111,7 +111,7 @@ class Runtime {
   const std::shared_ptr<Metrics> metrics_ = flight_.metrics();
   Timeline timeline_{log_};
   const std::unique_ptr<Channel> channel_;
-  const std::function<void(const Status&)> on_end_ = [this](const Status& reason) { channel_->end(reason); };
+  const std::function<void(const Status&)> on_end_;
   std::shared_ptr<Communicator> global_;
   std::unique_ptr<ProcessSets> sets_;  // after global_: the communicators of other sets use it
   std::optional<PreparedOperations> prepared_;

@@ -228,12 +228,6 @@ AutotunerOptions autotuner_options(const Config& config) {
 
 }  // namespace
 
-Knobs knobs_of(const Config& config) {
-  return {.fusion_threshold_bytes = config.negotiation.fusion_threshold_bytes,
-          .coalescing_us = std::chrono::duration_cast<std::chrono::microseconds>(config.negotiation.coalescing).count(),
-          .chunk_bytes = config.data_plane.chunk_bytes};
-}
-
 Tuner::Tuner(const Config& config, const Log& log) : log_(log), autotuner_(autotuner_options(config)) {
   if (config.autotune.log.empty()) return;
   file_.open(config.autotune.log);

@@ -38,7 +38,6 @@
 #include "core/base/log.h"
 #include "core/config.h"
 #include "core/operation/operation_spec.h"
-#include "core/tuning/knobs.h"
 
 namespace hvd {
 
@@ -237,9 +236,6 @@ class StepTimer {
   std::int64_t bytes_ = 0;
   std::optional<TimePoint> began_;
 };
-
-// The configured knobs, before anything is tuned.
-Knobs knobs_of(const Config& config);
 
 // Runs the autotuner: times the steps of the set of all ranks on rank 0, and writes the log.
 class Tuner {

@@ -81,6 +81,9 @@ std::optional<std::string> nearest_name(std::string_view typed, const std::vecto
   return nearest;
 }
 
+ArgumentReader::ArgumentReader(const std::vector<std::string>& arguments, const CLI::App& first_app)
+    : first_app_(first_app), next_(arguments.begin()), end_(arguments.end()) {}
+
 void ArgumentReader::refuse(const CLI::App& app, const std::string& argument) const {
   if (first_app_.get_option_no_throw(name_of(with_two_dashes(first_app_, argument))) != nullptr) {
     throw InvalidArgument(argument + " is for the whole job: put it before the first program");

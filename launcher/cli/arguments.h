@@ -34,8 +34,7 @@ struct ProgramArguments {
 // Reads the programs' arguments one after the other. `first_app` has the options of the first program and of the job.
 class ArgumentReader {
  public:
-  ArgumentReader(const std::vector<std::string>& arguments, const CLI::App& first_app)
-      : first_app_(first_app), next_(arguments.begin()), end_(arguments.end()) {}
+  ArgumentReader(const std::vector<std::string>& arguments, const CLI::App& first_app);
 
   // Reads up to the next colon. `app` has the options that this program may have. Throws InvalidArgument.
   ProgramArguments read_program(const CLI::App& app);

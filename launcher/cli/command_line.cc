@@ -448,6 +448,8 @@ void parse_job(const CLI::App& app, const std::vector<Remark>& remarks, CommandL
 
 }  // namespace
 
+bool StartOptions::agents_listen() const { return agent_port || !agent_addresses.empty(); }
+
 CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   CLI::App app;
   CommandLine line;

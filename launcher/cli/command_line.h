@@ -43,7 +43,7 @@ struct StartOptions {
   std::optional<Duration> lease;        // how long a host may be silent; empty: the defaults
   bool operator==(const StartOptions&) const = default;
 
-  bool agents_listen() const { return agent_port || !agent_addresses.empty(); }
+  bool agents_listen() const;
 };
 
 // Where ranks run.

@@ -62,6 +62,8 @@ Job::Job(JobOptions options, int size, EventLoop& loop, SignalSource& signals)
                     }},
                options_.verbose) {}
 
+Job::~Job() { loop_.forget(signals_.fd()); }
+
 int Job::run(JobHosts hosts) {
   hosts_ = std::move(hosts);
   for (std::size_t host = 0; host < hosts_.hosts.size(); ++host) {
@@ -107,12 +109,24 @@ int Job::run(JobHosts hosts) {
   return end_.exit_code();
 }
 
+int Job::next_host() const { return static_cast<int>(processes_.hosts().size()); }
+
 void Job::add_host(HostPlan plan, std::unique_ptr<Host> host) {
   servers_.add_host(plan.servers);
   processes_.add_host(std::move(plan), std::move(host));
 }
 
+void Job::set_slots(int host, std::vector<RankPlan> slots) { processes_.set_slots(host, std::move(slots)); }
+
+void Job::use_hosts(const std::vector<HostCount>& hosts) {
+  if (elastic_) elastic_->use_hosts(hosts);
+}
+
 // ---- Events
+
+void Job::child_ended(pid_t pid, ExitStatus status) {
+  if (elastic_) elastic_->early_end().child_ended(pid, status);
+}
 
 void Job::rank_started(int rank, pid_t pid) {
   JobProcess& process = processes_.at(rank);
@@ -145,6 +159,12 @@ void Job::rank_not_started(int rank, const std::string& cause, int exit_code) {
   end_.start_failed(exit_code, Clock::now());
 }
 
+void Job::rank_wrote(int rank, Stream stream, std::string_view bytes) { output_.wrote(rank, stream, bytes); }
+
+void Job::input_consumed(int rank) {
+  if (input_) input_->taken(rank);
+}
+
 void Job::rank_ended(int rank, ExitStatus status, const JobEnding& said) {
   const TimePoint now = Clock::now();
   JobProcess& process = processes_.at(rank);
@@ -166,6 +186,11 @@ void Job::rank_ended(int rank, ExitStatus status, const JobEnding& said) {
   output_.say(process.name + " has ended: " +
               (status.by_signal ? signal_name(status.value) : "exit code " + std::to_string(status.value)));
   if (ended_ == size_ && !elastic_) output_.say(with_age("all ranks have ended", start_));
+}
+
+void Job::nothing_left(int host) {
+  // An agent may have said so before it was told to start a server again.
+  if (!servers_.any_runs_on(host)) processes_.nothing_left(host);
 }
 
 void Job::initialized(int host) {
@@ -190,6 +215,18 @@ void Job::host_lost(int host, const std::string& cause) {
   if (end_.host_lost(lost, Clock::now())) report_->failed(host_loss(lost));
   nothing_left(host);
 }
+
+void Job::host_preempted(int host) {
+  if (goes_on()) elastic_->host_preempted(host);
+}
+
+void Job::warning(const std::string& line) { output_.say(line); }
+
+void Job::statuses(int host, std::uint64_t query_id, std::vector<RankStatus> statuses) {
+  status_->queries().answered(host, query_id, std::move(statuses));
+}
+
+void Job::stalled(int host, bool on) { status_->stalled(host, on, end_.next_deadline().has_value()); }
 
 void Job::step() {
   std::optional<Deadline> next = earlier(earlier(end_.next_deadline(), output_.next_deadline()), timeout_);
@@ -239,5 +276,9 @@ void Job::on_signals() {
   }
   hosts_.collect_children();
 }
+
+bool Job::goes_on() const { return elastic_ && elastic_->goes_on(); }
+
+bool Job::is_over() const { return !processes_.any_left() && output_.all_closed() && !goes_on(); }
 
 }  // namespace hvd::launcher

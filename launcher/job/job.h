@@ -11,7 +11,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -59,47 +58,34 @@ class Job : public HostListener {
  public:
   // `size`: the number of ranks; of an elastic job, the most that there can be at a time.
   Job(JobOptions options, int size, EventLoop& loop, SignalSource& signals);
-  ~Job() override { loop_.forget(signals_.fd()); }
+  ~Job() override;
 
   // In an elastic job, while it runs: a further host, whose plan's ranks are its slots, and the hosts that may be used
   // now.
-  int next_host() const { return static_cast<int>(processes_.hosts().size()); }
+  int next_host() const;
   void add_host(HostPlan plan, std::unique_ptr<Host> host);
   // Of an elastic job's host, for the processes that are started from now on.
-  void set_slots(int host, std::vector<RankPlan> slots) { processes_.set_slots(host, std::move(slots)); }
-  void use_hosts(const std::vector<HostCount>& hosts) {
-    if (elastic_) elastic_->use_hosts(hosts);
-  }
+  void set_slots(int host, std::vector<RankPlan> slots);
+  void use_hosts(const std::vector<HostCount>& hosts);
 
   // Returns hvdrun's exit code when no process is left. Throws Error if the output directory cannot be written.
   int run(JobHosts hosts);
 
   // Called after SIGCHLD, for a child that is not one of the hosts' processes.
-  void child_ended(pid_t pid, ExitStatus status) {
-    if (elastic_) elastic_->early_end().child_ended(pid, status);
-  }
+  void child_ended(pid_t pid, ExitStatus status);
 
   void rank_started(int rank, pid_t pid) override;
   void rank_not_started(int rank, const std::string& cause, int exit_code) override;
-  void rank_wrote(int rank, Stream stream, std::string_view bytes) override { output_.wrote(rank, stream, bytes); }
-  void input_consumed(int rank) override {
-    if (input_) input_->taken(rank);
-  }
+  void rank_wrote(int rank, Stream stream, std::string_view bytes) override;
+  void input_consumed(int rank) override;
   void rank_ended(int rank, ExitStatus status, const JobEnding& said) override;
-  void nothing_left(int host) override {
-    // An agent may have said so before it was told to start a server again.
-    if (!servers_.any_runs_on(host)) processes_.nothing_left(host);
-  }
+  void nothing_left(int host) override;
   void host_lost(int host, const std::string& cause) override;
-  void host_preempted(int host) override {
-    if (goes_on()) elastic_->host_preempted(host);
-  }
-  void warning(const std::string& line) override { output_.say(line); }
-  void statuses(int host, std::uint64_t query_id, std::vector<RankStatus> statuses) override {
-    status_->queries().answered(host, query_id, std::move(statuses));
-  }
+  void host_preempted(int host) override;
+  void warning(const std::string& line) override;
+  void statuses(int host, std::uint64_t query_id, std::vector<RankStatus> statuses) override;
   void initialized(int host) override;
-  void stalled(int host, bool on) override { status_->stalled(host, on, end_.next_deadline().has_value()); }
+  void stalled(int host, bool on) override;
 
  private:
   // Waits for events until the next deadline, and does what is due.
@@ -107,9 +93,9 @@ class Job : public HostListener {
   void send_due_signal();
   void on_signals();
   // Whether the job is elastic and goes on without what it loses.
-  bool goes_on() const { return elastic_ && elastic_->goes_on(); }
+  bool goes_on() const;
   // No process is left, and all that the ranks have written is read.
-  bool is_over() const { return !processes_.any_left() && output_.all_closed() && !goes_on(); }
+  bool is_over() const;
 
   const JobOptions options_;
   EventLoop& loop_;

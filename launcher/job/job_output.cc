@@ -51,6 +51,13 @@ std::string SameTracebacks::feed(int rank, std::string_view lines, TimePoint now
   return shown;
 }
 
+std::optional<Deadline> SameTracebacks::next_deadline() const {
+  std::optional<Deadline> next;
+  for (const auto& [rank, open] : open_) next = earlier(next, open.deadline);
+  for (const Told& told : told_) next = earlier(next, told.deadline);
+  return next;
+}
+
 void SameTracebacks::feed_line(int rank, std::string_view line, TimePoint now, std::string& shown) {
   const auto found = open_.find(rank);
   const bool is_open = found != open_.end();
@@ -83,6 +90,14 @@ void SameTracebacks::close(int rank, TimePoint now) {
   }
 }
 
+void SameTracebacks::show_of(int rank, std::string& shown) {
+  std::erase_if(told_, [&](const Told& told) {
+    const bool is_its_own = std::find(told.ranks.begin(), told.ranks.end(), rank) != told.ranks.end();
+    if (is_its_own) show(told, shown);
+    return is_its_own;
+  });
+}
+
 void SameTracebacks::show(const Told& told, std::string& shown) {
   std::vector<int> ranks = told.ranks;
   std::sort(ranks.begin(), ranks.end());
@@ -103,6 +118,13 @@ std::string SameTracebacks::due(TimePoint now) {
     return now >= told.deadline;
   });
   return shown;
+}
+
+std::string SameTracebacks::rest() {
+  std::vector<int> ranks;
+  for (const auto& [rank, open] : open_) ranks.push_back(rank);
+  for (const int rank : ranks) close(rank, TimePoint());
+  return due(TimePoint::max());
 }
 
 JobOutput::JobOutput(EventLoop& loop, int size, int servers, OutputOptions options, Callbacks callbacks)
@@ -139,6 +161,55 @@ void JobOutput::open(const RankPlan& process, bool job_runs) {
   Streams& streams = streams_[process.place.rank];
   streams.output = open_stream(process, Stream::output, std::move(files.output));
   if (!options_.merge_errors) streams.errors = open_stream(process, Stream::errors, std::move(files.errors));
+}
+
+void JobOutput::wrote(int rank, Stream stream, std::string_view bytes) {
+  const Streams& streams = streams_.at(rank);
+  OutputStream& target = *(stream == Stream::output || !streams.errors ? streams.output : streams.errors);
+  if (bytes.empty()) return target.close();
+  target.feed(bytes);
+  if (sink_of(stream).congested()) hold(stream, true);
+}
+
+void JobOutput::close(int rank) {
+  const auto found = streams_.find(rank);
+  if (found == streams_.end()) return;
+  const Streams& streams = found->second;
+  if (streams.output) streams.output->close();
+  if (streams.errors) streams.errors->close();
+}
+
+void JobOutput::close_all() {
+  for (OutputStream* stream : streams()) stream->close();
+  errors().append(tracebacks_.rest());
+}
+
+bool JobOutput::all_closed() const {
+  return std::ranges::all_of(streams(), [](const OutputStream* stream) { return stream->closed(); });
+}
+
+void JobOutput::append(std::string_view text) { errors().append_lines(text); }
+
+void JobOutput::say(const std::string& line) { append("hvdrun: " + line + "\n"); }
+
+bool JobOutput::all_written() const {
+  return standard_output_->empty() && (!standard_error_ || standard_error_->empty());
+}
+
+std::optional<Deadline> JobOutput::next_deadline() const {
+  std::optional<Deadline> next = tracebacks_.next_deadline();
+  for (const OutputStream* stream : streams()) next = earlier(next, stream->next_deadline());
+  return next;
+}
+
+void JobOutput::show_due(TimePoint now) {
+  for (OutputStream* stream : streams()) stream->show_partial(now);
+  if (const std::string held_back = tracebacks_.due(now); !held_back.empty()) errors().append(held_back);
+}
+
+std::vector<std::string> JobOutput::last_lines(int rank, std::size_t count) const {
+  const Streams& streams = streams_.at(rank);
+  return (streams.errors ? streams.errors : streams.output)->tail().last_lines(count);
 }
 
 JobOutput::OutputFiles JobOutput::open_files(const RankPlan& process) const {
@@ -182,6 +253,22 @@ LineSplitter::Tag JobOutput::tag(const RankPlan& process, Stream stream) {
   if (options_.tag) return [place] { return place; };
   return nullptr;
 }
+
+std::filesystem::path JobOutput::path_of(const RankPlan& process, const std::string& stream) const {
+  const bool is_server = process.server >= 0;
+  return is_server ? output_path(options_.directory, process.server, servers_, stream, "server")
+                   : output_path(options_.directory, process.place.rank, size_, stream);
+}
+
+void JobOutput::hold(Stream stream, bool on) {
+  for (const Stream each : {Stream::output, Stream::errors}) {
+    if (&sink_of(each) == &sink_of(stream)) callbacks_.hold(each, on);
+  }
+}
+
+OutputSink& JobOutput::errors() { return standard_error_ ? *standard_error_ : *standard_output_; }
+
+OutputSink& JobOutput::sink_of(Stream stream) { return stream == Stream::output ? *standard_output_ : errors(); }
 
 std::vector<OutputStream*> JobOutput::streams() const {
   std::vector<OutputStream*> all;

@@ -28,21 +28,11 @@ class SameTracebacks {
   std::string feed(int rank, std::string_view lines, TimePoint now);
 
   // When to call due() next.
-  std::optional<Deadline> next_deadline() const {
-    std::optional<Deadline> next;
-    for (const auto& [rank, open] : open_) next = earlier(next, open.deadline);
-    for (const Told& told : told_) next = earlier(next, told.deadline);
-    return next;
-  }
+  std::optional<Deadline> next_deadline() const;
   // Returns the text whose hold time is over.
   std::string due(TimePoint now);
   // Returns all text that is held back, at the end of the output of all ranks.
-  std::string rest() {
-    std::vector<int> ranks;
-    for (const auto& [rank, open] : open_) ranks.push_back(rank);
-    for (const int rank : ranks) close(rank, TimePoint());
-    return due(TimePoint::max());
-  }
+  std::string rest();
 
  private:
   struct Open {
@@ -59,13 +49,7 @@ class SameTracebacks {
   void feed_line(int rank, std::string_view line, TimePoint now, std::string& shown);
   void close(int rank, TimePoint now);
   // Shows the rank's held-back tracebacks before its next output, so that the output stays in order.
-  void show_of(int rank, std::string& shown) {
-    std::erase_if(told_, [&](const Told& told) {
-      const bool is_its_own = std::find(told.ranks.begin(), told.ranks.end(), rank) != told.ranks.end();
-      if (is_its_own) show(told, shown);
-      return is_its_own;
-    });
-  }
+  void show_of(int rank, std::string& shown);
   static void show(const Told& told, std::string& shown);
 
   std::map<int, Open> open_;  // by rank
@@ -95,50 +79,23 @@ class JobOutput {
   // the job runs, says so and goes on without them.
   void open(const RankPlan& process, bool job_runs);
   // Empty `bytes`: the end of the stream.
-  void wrote(int rank, Stream stream, std::string_view bytes) {
-    const Streams& streams = streams_.at(rank);
-    OutputStream& target = *(stream == Stream::output || !streams.errors ? streams.output : streams.errors);
-    if (bytes.empty()) return target.close();
-    target.feed(bytes);
-    if (sink_of(stream).congested()) hold(stream, true);
-  }
+  void wrote(int rank, Stream stream, std::string_view bytes);
   // The streams have ended; of all ranks: shows what is held back, too.
-  void close(int rank) {
-    const auto found = streams_.find(rank);
-    if (found == streams_.end()) return;
-    const Streams& streams = found->second;
-    if (streams.output) streams.output->close();
-    if (streams.errors) streams.errors->close();
-  }
-  void close_all() {
-    for (OutputStream* stream : streams()) stream->close();
-    errors().append(tracebacks_.rest());
-  }
-  bool all_closed() const {
-    return std::ranges::all_of(streams(), [](const OutputStream* stream) { return stream->closed(); });
-  }
+  void close(int rank);
+  void close_all();
+  bool all_closed() const;
 
   // Writes lines of hvdrun's own to standard error, in order with the ranks' lines; say() one of them.
-  void append(std::string_view text) { errors().append_lines(text); }
-  void say(const std::string& line) { append("hvdrun: " + line + "\n"); }
-  bool all_written() const { return standard_output_->empty() && (!standard_error_ || standard_error_->empty()); }
+  void append(std::string_view text);
+  void say(const std::string& line);
+  bool all_written() const;
 
   // When to call show_due() next.
-  std::optional<Deadline> next_deadline() const {
-    std::optional<Deadline> next = tracebacks_.next_deadline();
-    for (const OutputStream* stream : streams()) next = earlier(next, stream->next_deadline());
-    return next;
-  }
-  void show_due(TimePoint now) {
-    for (OutputStream* stream : streams()) stream->show_partial(now);
-    if (const std::string held_back = tracebacks_.due(now); !held_back.empty()) errors().append(held_back);
-  }
+  std::optional<Deadline> next_deadline() const;
+  void show_due(TimePoint now);
 
   // Of the rank's standard error.
-  std::vector<std::string> last_lines(int rank, std::size_t count) const {
-    const Streams& streams = streams_.at(rank);
-    return (streams.errors ? streams.errors : streams.output)->tail().last_lines(count);
-  }
+  std::vector<std::string> last_lines(int rank, std::size_t count) const;
 
  private:
   struct Streams {
@@ -152,18 +109,10 @@ class JobOutput {
   OutputFiles open_files(const RankPlan& process) const;
   std::unique_ptr<OutputStream> open_stream(const RankPlan& process, Stream stream, std::optional<OutputFile> file);
   LineSplitter::Tag tag(const RankPlan& process, Stream stream);
-  std::filesystem::path path_of(const RankPlan& process, const std::string& stream) const {
-    const bool is_server = process.server >= 0;
-    return is_server ? output_path(options_.directory, process.server, servers_, stream, "server")
-                     : output_path(options_.directory, process.place.rank, size_, stream);
-  }
-  void hold(Stream stream, bool on) {
-    for (const Stream each : {Stream::output, Stream::errors}) {
-      if (&sink_of(each) == &sink_of(stream)) callbacks_.hold(each, on);
-    }
-  }
-  OutputSink& errors() { return standard_error_ ? *standard_error_ : *standard_output_; }
-  OutputSink& sink_of(Stream stream) { return stream == Stream::output ? *standard_output_ : errors(); }
+  std::filesystem::path path_of(const RankPlan& process, const std::string& stream) const;
+  void hold(Stream stream, bool on);
+  OutputSink& errors();
+  OutputSink& sink_of(Stream stream);
   // All that are open or were.
   std::vector<OutputStream*> streams() const;
 

@@ -7,6 +7,13 @@
 
 namespace hvd::launcher {
 
+bool JobProcess::is_server() const { return plan.server >= 0; }
+
+JobProcesses::JobProcesses(std::optional<Elastic> elastic, std::function<void(const RankPlan& process)> opened)
+    : elastic_(std::move(elastic)), opened_(std::move(opened)) {}
+
+bool JobProcesses::is_elastic() const { return elastic_.has_value(); }
+
 void JobProcesses::add_host(HostPlan plan, std::unique_ptr<Host> host) {
   if (elastic_) {
     slots_.emplace_back();
@@ -21,6 +28,14 @@ void JobProcesses::add_host(HostPlan plan, std::unique_ptr<Host> host) {
   hosts_.push_back(std::move(host));
 }
 
+const std::vector<HostPlan>& JobProcesses::plans() const { return plans_; }
+
+const std::vector<std::unique_ptr<Host>>& JobProcesses::hosts() const { return hosts_; }
+
+const HostPlan& JobProcesses::plan_of(int host) const { return plans_[static_cast<std::size_t>(host)]; }
+
+const std::vector<RankPlan>& JobProcesses::slots_of(int host) const { return slots_[static_cast<std::size_t>(host)]; }
+
 void JobProcesses::set_slots(int host, std::vector<RankPlan> slots) {
   for (RankPlan& slot : slots) slot.reads_input = false;
   slots_[static_cast<std::size_t>(host)] = std::move(slots);
@@ -31,6 +46,12 @@ int JobProcesses::host_named(const std::string& name) const {
   while (host > 0 && plan_of(host).name != name) --host;
   return host;
 }
+
+JobProcess& JobProcesses::at(int number) { return processes_.at(number); }
+
+const JobProcess& JobProcesses::at(int number) const { return processes_.at(number); }
+
+const std::map<int, JobProcess>& JobProcesses::all() const { return processes_; }
 
 void JobProcesses::open(int host, const RankPlan& plan) {
   const int number = plan.place.rank;
@@ -77,6 +98,10 @@ void JobProcesses::remove_all(int host) {
   plans_[static_cast<std::size_t>(host)].servers.clear();
 }
 
+void JobProcesses::nothing_left(int host) { in_use_.erase(host); }
+
+bool JobProcesses::any_left() const { return !in_use_.empty(); }
+
 void JobProcesses::signal_ranks(int signal) const {
   for (const auto& host : hosts_) host->signal_ranks(signal);
 }
@@ -84,6 +109,16 @@ void JobProcesses::signal_ranks(int signal) const {
 void JobProcesses::signal_all(int signal) const {
   for (const auto& host : hosts_) host->signal_all(signal);
 }
+
+JobServers::JobServers(ServerPlacement placement, int next_number, JobProcesses& processes, Callbacks callbacks,
+                       bool verbose)
+    : placement_(std::move(placement)),
+      next_number_(next_number),
+      processes_(processes),
+      callbacks_(std::move(callbacks)),
+      verbose_(verbose) {}
+
+void JobServers::add_host(std::vector<RankPlan> servers) { plans_.push_back(std::move(servers)); }
 
 void JobServers::start_with_hosts(TimePoint now) {
   std::vector<HostCount> hosts;
@@ -97,9 +132,15 @@ void JobServers::start_with_hosts(TimePoint now) {
   placement_.hosts_changed(hosts);
 }
 
+void JobServers::hosts_changed(const std::vector<HostCount>& hosts) { placement_.hosts_changed(hosts); }
+
+bool JobServers::any_runs() const { return !running_.empty(); }
+
 bool JobServers::any_runs_on(int host) const {
   return std::ranges::any_of(running_, [&](int number) { return processes_.at(number).host == host; });
 }
+
+bool JobServers::stopped(int number) { return running_.erase(number) > 0; }
 
 void JobServers::ended(int number, ExitStatus status) {
   stopped(number);
@@ -119,6 +160,18 @@ void JobServers::ended(int number, ExitStatus status) {
   failed_ = {number, status};
   callbacks_.failed(status,
                     what + ", after it was started again " + std::to_string(ServerPlacement::kMaxFailures) + " times");
+}
+
+const std::optional<std::pair<int, ExitStatus>>& JobServers::failed() const { return failed_; }
+
+void JobServers::process_failed() { placement_.process_failed(); }
+
+void JobServers::host_lost(const std::string& host, TimePoint now) { placement_.host_lost(host, now); }
+
+void JobServers::host_preempted(const std::string& host) { placement_.host_preempted(host); }
+
+std::optional<Deadline> JobServers::next_deadline() const {
+  return callbacks_.wanted() ? placement_.next_deadline() : std::nullopt;
 }
 
 void JobServers::start_due() {

@@ -31,7 +31,7 @@ struct JobProcess {
   Duration age{};  // of the job when the process ended
   RankPlan plan{};
 
-  bool is_server() const { return plan.server >= 0; }
+  bool is_server() const;
 };
 
 class JobProcesses {
@@ -41,28 +41,27 @@ class JobProcesses {
     std::string preemption_script{};  // likewise
   };
   // `elastic`: empty if the job's ranks stay the same. `opened` is called before a process starts.
-  JobProcesses(std::optional<Elastic> elastic, std::function<void(const RankPlan& process)> opened)
-      : elastic_(std::move(elastic)), opened_(std::move(opened)) {}
+  JobProcesses(std::optional<Elastic> elastic, std::function<void(const RankPlan& process)> opened);
 
-  bool is_elastic() const { return elastic_.has_value(); }
+  bool is_elastic() const;
 
   // A host that gets the next number. In an elastic job its plan's ranks are its slots, and it begins without
   // processes.
   void add_host(HostPlan plan, std::unique_ptr<Host> host);
-  const std::vector<HostPlan>& plans() const { return plans_; }
-  const std::vector<std::unique_ptr<Host>>& hosts() const { return hosts_; }
-  const HostPlan& plan_of(int host) const { return plans_[static_cast<std::size_t>(host)]; }
+  const std::vector<HostPlan>& plans() const;
+  const std::vector<std::unique_ptr<Host>>& hosts() const;
+  const HostPlan& plan_of(int host) const;
   // By host, of an elastic job.
-  const std::vector<RankPlan>& slots_of(int host) const { return slots_[static_cast<std::size_t>(host)]; }
+  const std::vector<RankPlan>& slots_of(int host) const;
   // Likewise; for the processes that are started from now on.
   void set_slots(int host, std::vector<RankPlan> slots);
   // The host's number. A host that was lost and has come back has several: returns the newest.
   int host_named(const std::string& name) const;
 
-  JobProcess& at(int number) { return processes_.at(number); }
-  const JobProcess& at(int number) const { return processes_.at(number); }
+  JobProcess& at(int number);
+  const JobProcess& at(int number) const;
   // By number; those that have ended, too.
-  const std::map<int, JobProcess>& all() const { return processes_; }
+  const std::map<int, JobProcess>& all() const;
 
   // Starts what the hosts' plans have, each process with the number in its place.
   void start_all();
@@ -73,8 +72,8 @@ class JobProcesses {
   void remove_all(int host);
 
   // No process is left on the host, until others are started there.
-  void nothing_left(int host) { in_use_.erase(host); }
-  bool any_left() const { return !in_use_.empty(); }
+  void nothing_left(int host);
+  bool any_left() const;
 
   // See Host. To all hosts.
   void signal_ranks(int signal) const;
@@ -103,36 +102,29 @@ class JobServers {
   };
 
   // `processes` outlives it. The next server that is started gets the number `next_number` in it, and so on.
-  JobServers(ServerPlacement placement, int next_number, JobProcesses& processes, Callbacks callbacks, bool verbose)
-      : placement_(std::move(placement)),
-        next_number_(next_number),
-        processes_(processes),
-        callbacks_(std::move(callbacks)),
-        verbose_(verbose) {}
+  JobServers(ServerPlacement placement, int next_number, JobProcesses& processes, Callbacks callbacks, bool verbose);
 
   // The servers that the next host has, or might have.
-  void add_host(std::vector<RankPlan> servers) { plans_.push_back(std::move(servers)); }
+  void add_host(std::vector<RankPlan> servers);
   // The hosts stay the same, and the servers that they have start with them, at this time.
   void start_with_hosts(TimePoint now);
   // Which hosts may be used now, with their slots.
-  void hosts_changed(const std::vector<HostCount>& hosts) { placement_.hosts_changed(hosts); }
+  void hosts_changed(const std::vector<HostCount>& hosts);
 
-  bool any_runs() const { return !running_.empty(); }
+  bool any_runs() const;
   bool any_runs_on(int host) const;
   // The process does not run any longer. Returns whether it did.
-  bool stopped(int number) { return running_.erase(number) > 0; }
+  bool stopped(int number);
   // The process, a server, has ended, or could not be started. It is started again if it is wanted.
   void ended(int number, ExitStatus status);
   // The process that has ended too often, and its end.
-  const std::optional<std::pair<int, ExitStatus>>& failed() const { return failed_; }
+  const std::optional<std::pair<int, ExitStatus>>& failed() const;
 
   // See ServerPlacement.
-  void process_failed() { placement_.process_failed(); }
-  void host_lost(const std::string& host, TimePoint now) { placement_.host_lost(host, now); }
-  void host_preempted(const std::string& host) { placement_.host_preempted(host); }
-  std::optional<Deadline> next_deadline() const {
-    return callbacks_.wanted() ? placement_.next_deadline() : std::nullopt;
-  }
+  void process_failed();
+  void host_lost(const std::string& host, TimePoint now);
+  void host_preempted(const std::string& host);
+  std::optional<Deadline> next_deadline() const;
   // Starts the servers that are wanted and due now.
   void start_due();
 

@@ -1,8 +1,18 @@
 #include "launcher/job/job_report.h"
 
+#include <utility>
+
 #include "launcher/watch/rank_status.h"
 
 namespace hvd::launcher {
+
+JobReport::JobReport(const JobParts& job, StatusQueries& queries,
+                     std::function<void(const std::string& cause)> set_failure, bool merges_errors)
+    : job_(job), queries_(queries), set_failure_(std::move(set_failure)), merges_errors_(merges_errors) {}
+
+void JobReport::tell_ranks(const std::string& cause) {
+  if (!std::exchange(has_told_ranks_, true)) set_failure_(cause);
+}
 
 void JobReport::failed(const std::string& cause) {
   if (stragglers_) return;

@@ -4,7 +4,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "launcher/job/job_processes.h"
 #include "launcher/job/job_status.h"
@@ -16,13 +15,10 @@ class JobReport {
  public:
   // `set_failure` reports the failure to ranks that are in rendezvous. `queries` and what `job` refers to outlive this.
   JobReport(const JobParts& job, StatusQueries& queries, std::function<void(const std::string& cause)> set_failure,
-            bool merges_errors)
-      : job_(job), queries_(queries), set_failure_(std::move(set_failure)), merges_errors_(merges_errors) {}
+            bool merges_errors);
 
   // Only the first failure counts, for the ranks and here.
-  void tell_ranks(const std::string& cause) {
-    if (!std::exchange(has_told_ranks_, true)) set_failure_(cause);
-  }
+  void tell_ranks(const std::string& cause);
   // Tells the ranks, and queries the status of all of them at that moment.
   void failed(const std::string& cause);
   // Queries the status before ending the job: only a running process can report where its script is.

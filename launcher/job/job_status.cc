@@ -44,6 +44,10 @@ StatusQueries::StatusQueries(EventLoop& loop, const std::vector<HostPlan>& plans
                              const std::vector<std::unique_ptr<Host>>& hosts)
     : plans_(plans), hosts_(hosts), timer_(loop, [this] { on_time(); }) {}
 
+void StatusQueries::set_epoch_ranks(std::function<std::optional<EpochRank>(int process)> rank_of) {
+  epoch_rank_of_ = std::move(rank_of);
+}
+
 void StatusQueries::ask(bool with_stacks, Done done) {
   const std::uint64_t query_id = ++last_query_id_;
   StatusQuery& query = open_[query_id];
@@ -92,6 +96,19 @@ void StatusQueries::host_lost(int host) {
   for (const std::uint64_t query_id : done) complete(query_id);
 }
 
+bool StatusQueries::empty() const { return open_.empty(); }
+
+void StatusQueries::complete(std::uint64_t query_id) {
+  const auto found = open_.extract(query_id);
+  set_timer();
+  if (found && epoch_rank_of_) {
+    for (StatusOfRank& rank : found.mapped().ranks) {
+      if (rank.server < 0) rank.place = epoch_rank_of_(rank.rank);
+    }
+  }
+  if (found) found.mapped().done(std::move(found.mapped().ranks));
+}
+
 void StatusQueries::on_time() {
   const TimePoint now = Clock::now();
   std::vector<std::uint64_t> late;
@@ -102,6 +119,10 @@ void StatusQueries::on_time() {
   set_timer();
 }
 
+void StatusQueries::set_timer() {
+  timer_.set(open_.empty() ? std::nullopt : std::optional(open_.begin()->second.deadline));
+}
+
 std::string status_socket_name(unsigned uid, int pid) {
   return "@hvd-job-" + std::to_string(uid) + "-" + std::to_string(pid);
 }
@@ -109,6 +130,15 @@ std::string status_socket_name(unsigned uid, int pid) {
 StatusSocket::StatusSocket(EventLoop& loop, Ask ask)
     : loop_(loop), ask_(std::move(ask)), listen_socket_(listen_at(status_socket_name(geteuid(), getpid()))) {
   start_accepting();
+}
+
+StatusSocket::~StatusSocket() {
+  loop_.forget(listen_socket_.get());
+  while (!connections_.empty()) end(connections_.begin()->first);
+}
+
+void StatusSocket::start_accepting() {
+  loop_.watch(listen_socket_.get(), EPOLLIN, [this] { accept_one(); });
 }
 
 // Closes connections of other users, and those beyond the limit.
@@ -126,6 +156,11 @@ void StatusSocket::accept_one() {
   connection.timer = std::make_unique<Timer>(loop_, [this, number] { end(number); });
   connection.timer->set(deadline_after(kConnectionTime));
   loop_.watch(connection.socket.get(), EPOLLIN | EPOLLOUT | EPOLLET, [this, number] { on_event(number); });
+}
+
+void StatusSocket::on_event(std::uint64_t number) {
+  if (!connections_.at(number).has_asked) return read_query(number);
+  write_answer(number);
 }
 
 void StatusSocket::read_query(std::uint64_t number) {
@@ -164,6 +199,13 @@ void StatusSocket::write_answer(std::uint64_t number) {
   end(number);
 }
 
+void StatusSocket::end(std::uint64_t number) {
+  const auto found = connections_.find(number);
+  if (found == connections_.end()) return;
+  loop_.forget(found->second.socket.get());
+  const auto gone = connections_.extract(found);  // its timer, too, which may be the caller: it is unset then
+}
+
 JobStatus::JobStatus(EventLoop& loop, const std::vector<HostPlan>& plans,
                      const std::vector<std::unique_ptr<Host>>& hosts, std::function<void(const std::string&)> say,
                      bool verbose)
@@ -175,6 +217,8 @@ JobStatus::JobStatus(EventLoop& loop, const std::vector<HostPlan>& plans,
     if (verbose) say_(std::string("hvd stacks and hvd top cannot reach this job: ") + error.what());
   }
 }
+
+StatusQueries& JobStatus::queries() { return queries_; }
 
 void JobStatus::answer(const std::string& query, const StatusSocket::Answer& answer) {
   if (query == "stacks") {
@@ -200,6 +244,11 @@ void JobStatus::stalled(int host, bool on, bool is_ending) {
     told_stall_ = std::move(what);
     say_("the job is stalled: " + text);
   });
+}
+
+void JobStatus::host_lost(int host) {
+  queries_.host_lost(host);
+  stalled_hosts_.erase(host);
 }
 
 }  // namespace hvd::launcher

@@ -9,7 +9,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/net/socket.h"
@@ -30,16 +29,14 @@ class StatusQueries {
   StatusQueries(EventLoop& loop, const std::vector<HostPlan>& plans, const std::vector<std::unique_ptr<Host>>& hosts);
 
   // Of an elastic job: the rank of a process in its epoch.
-  void set_epoch_ranks(std::function<std::optional<EpochRank>(int process)> rank_of) {
-    epoch_rank_of_ = std::move(rank_of);
-  }
+  void set_epoch_ranks(std::function<std::optional<EpochRank>(int process)> rank_of);
 
   // Calls `done` once, possibly before ask() returns.
   void ask(bool with_stacks, Done done);
   // The answer of a host. Answers to unknown queries, and statuses of other hosts' ranks, are ignored.
   void answered(int host, std::uint64_t query_id, std::vector<RankStatus> statuses);
   void host_lost(int host);
-  bool empty() const { return open_.empty(); }
+  bool empty() const;
 
  private:
   struct StatusQuery {
@@ -49,18 +46,9 @@ class StatusQueries {
     Done done;
   };
 
-  void complete(std::uint64_t query_id) {
-    const auto found = open_.extract(query_id);
-    set_timer();
-    if (found && epoch_rank_of_) {
-      for (StatusOfRank& rank : found.mapped().ranks) {
-        if (rank.server < 0) rank.place = epoch_rank_of_(rank.rank);
-      }
-    }
-    if (found) found.mapped().done(std::move(found.mapped().ranks));
-  }
+  void complete(std::uint64_t query_id);
   void on_time();
-  void set_timer() { timer_.set(open_.empty() ? std::nullopt : std::optional(open_.begin()->second.deadline)); }
+  void set_timer();
 
   const std::vector<HostPlan>& plans_;
   const std::vector<std::unique_ptr<Host>>& hosts_;
@@ -83,10 +71,7 @@ class StatusSocket {
 
   // Throws Internal if the socket cannot be created.
   StatusSocket(EventLoop& loop, Ask ask);
-  ~StatusSocket() {
-    loop_.forget(listen_socket_.get());
-    while (!connections_.empty()) end(connections_.begin()->first);
-  }
+  ~StatusSocket();
 
  private:
   struct Connection {
@@ -98,22 +83,12 @@ class StatusSocket {
     std::unique_ptr<Timer> timer;
   };
 
-  void start_accepting() {
-    loop_.watch(listen_socket_.get(), EPOLLIN, [this] { accept_one(); });
-  }
+  void start_accepting();
   void accept_one();
-  void on_event(std::uint64_t number) {
-    if (!connections_.at(number).has_asked) return read_query(number);
-    write_answer(number);
-  }
+  void on_event(std::uint64_t number);
   void read_query(std::uint64_t number);
   void write_answer(std::uint64_t number);
-  void end(std::uint64_t number) {
-    const auto found = connections_.find(number);
-    if (found == connections_.end()) return;
-    loop_.forget(found->second.socket.get());
-    const auto gone = connections_.extract(found);  // its timer, too, which may be the caller: it is unset then
-  }
+  void end(std::uint64_t number);
 
   EventLoop& loop_;
   const Ask ask_;
@@ -130,14 +105,11 @@ class JobStatus {
   JobStatus(EventLoop& loop, const std::vector<HostPlan>& plans, const std::vector<std::unique_ptr<Host>>& hosts,
             std::function<void(const std::string&)> say, bool verbose);
 
-  StatusQueries& queries() { return queries_; }
+  StatusQueries& queries();
   // Ranks of the host are stalled, or no longer. As long as any host is stalled it is the same stall: told once, and
   // again if its stable part changes; never of a job that is ending.
   void stalled(int host, bool on, bool is_ending);
-  void host_lost(int host) {
-    queries_.host_lost(host);
-    stalled_hosts_.erase(host);
-  }
+  void host_lost(int host);
 
  private:
   void answer(const std::string& query, const StatusSocket::Answer& answer);

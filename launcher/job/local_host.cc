@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <csignal>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/process.h"
@@ -57,6 +59,8 @@ ReservedPort::ReservedPort() : socket_(bind_any_port()) {
                                                 : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
+std::uint16_t ReservedPort::number() const { return number_; }
+
 LocalHost::LocalHost(EventLoop& loop, const SignalSource& signals, Keeper& keeper, HostListener& listener, int number,
                      FileDescriptor input)
     : loop_(loop),
@@ -69,6 +73,8 @@ LocalHost::LocalHost(EventLoop& loop, const SignalSource& signals, Keeper& keepe
       stopped_timer_(loop, [this] { look_for_stopped(); }) {
   loop_.watch(keeper_.fd(), EPOLLIN, [this] { on_keeper(); });
 }
+
+LocalHost::~LocalHost() { loop_.forget(keeper_.fd()); }
 
 void LocalHost::start(const HostPlan& plan) {
   ChildStart start;
@@ -104,6 +110,31 @@ void LocalHost::start(const HostPlan& plan) {
   if (plan.verbose && !plan.ranks.empty()) memories_.watch_initialization();
   take_reports();
 }
+
+void LocalHost::signal_ranks(int signal) {
+  if (signal == SIGSTOP || signal == SIGCONT) is_suspended_ = signal == SIGSTOP;
+  keeper_.signal_ranks(signal);
+}
+
+void LocalHost::signal_all(int signal) {
+  if (!nothing_left_) keeper_.signal_all(signal);
+}
+
+void LocalHost::write_input(int rank, std::string_view bytes) {
+  const auto found = pipes_.find(rank);
+  if (found != pipes_.end() && found->second.input) found->second.input->write(bytes);
+}
+
+void LocalHost::hold(Stream stream, bool on) {
+  for (auto& [rank, pipes] : pipes_) {
+    OutputPipe* const pipe = stream == Stream::output ? pipes.output.get() : pipes.errors.get();
+    if (pipe != nullptr) pipe->hold(on);
+  }
+}
+
+void LocalHost::query_status(std::uint64_t query_id, bool with_stacks) { memories_.query(query_id, with_stacks); }
+
+std::vector<pid_t> LocalHost::list_left() const { return keeper_.list_left(); }
 
 void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildStart& start, int nothing) {
   const ProgramPlan& program = plan.programs[rank.program];
@@ -142,6 +173,22 @@ void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildS
   };
   pipes.output = reader(std::move(output_reader), Stream::output);
   if (error_reader) pipes.errors = reader(std::move(error_reader), Stream::errors);
+}
+
+void LocalHost::on_keeper() {
+  if (!signals_.pending()) take_reports();
+}
+
+void LocalHost::take_reports() {
+  if (!keeper_.receive()) loop_.forget(keeper_.fd());
+  for (const Keeper::Ended& ended : keeper_.take_ended()) {
+    stopped_since_.erase(ended.rank);
+    pipes_[ended.rank].pid = -1;
+    const JobEnding said = memories_.ended(ended.rank);
+    if (is_elastic_ || memories_.is_server(ended.rank)) memories_.forget(ended.rank);
+    listener_.rank_ended(ended.rank, ended.status, said);
+  }
+  if (started_) look_what_is_left();
 }
 
 void LocalHost::watch_preemption(const std::string& script) {
@@ -193,6 +240,20 @@ void LocalHost::on_keeper_lost(ExitStatus status) {
   listener_.host_lost(number_, name + ", which starts the ranks there and ends with them, " + ending_text(status) +
                                    (all_gone ? "" : "; not everything could be killed"));
   listener_.nothing_left(number_);
+}
+
+void LocalHost::look_what_is_left() {
+  if (nothing_left_ || keeper_.any_left()) return;
+  nothing_left_ = true;
+  close_pipes();
+  listener_.nothing_left(number_);
+}
+
+void LocalHost::close_pipes() {
+  for (auto& [rank, pipes] : pipes_) {
+    pipes.output->close_when_empty();
+    if (pipes.errors) pipes.errors->close_when_empty();
+  }
 }
 
 }  // namespace hvd::launcher

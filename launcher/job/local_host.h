@@ -25,7 +25,7 @@ class ReservedPort {
  public:
   // Throws Error if no port can be bound.
   ReservedPort();
-  std::uint16_t number() const { return number_; }
+  std::uint16_t number() const;
 
  private:
   FileDescriptor socket_;
@@ -38,28 +38,15 @@ class LocalHost : public Host {
   // write_input().
   LocalHost(EventLoop& loop, const SignalSource& signals, Keeper& keeper, HostListener& listener, int number,
             FileDescriptor input);
-  ~LocalHost() override { loop_.forget(keeper_.fd()); }
+  ~LocalHost() override;
 
   void start(const HostPlan& plan) override;
-  void signal_ranks(int signal) override {
-    if (signal == SIGSTOP || signal == SIGCONT) is_suspended_ = signal == SIGSTOP;
-    keeper_.signal_ranks(signal);
-  }
-  void signal_all(int signal) override {
-    if (!nothing_left_) keeper_.signal_all(signal);
-  }
-  void write_input(int rank, std::string_view bytes) override {
-    const auto found = pipes_.find(rank);
-    if (found != pipes_.end() && found->second.input) found->second.input->write(bytes);
-  }
-  void hold(Stream stream, bool on) override {
-    for (auto& [rank, pipes] : pipes_) {
-      OutputPipe* const pipe = stream == Stream::output ? pipes.output.get() : pipes.errors.get();
-      if (pipe != nullptr) pipe->hold(on);
-    }
-  }
-  void query_status(std::uint64_t query_id, bool with_stacks) override { memories_.query(query_id, with_stacks); }
-  std::vector<pid_t> list_left() const override { return keeper_.list_left(); }
+  void signal_ranks(int signal) override;
+  void signal_all(int signal) override;
+  void write_input(int rank, std::string_view bytes) override;
+  void hold(Stream stream, bool on) override;
+  void query_status(std::uint64_t query_id, bool with_stacks) override;
+  std::vector<pid_t> list_left() const override;
 
   // Called after SIGCHLD. Children other than the keeper are passed to `others`.
   void collect(const std::function<void(pid_t, ExitStatus)>& others);
@@ -74,36 +61,14 @@ class LocalHost : public Host {
 
   void start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildStart& start, int nothing);
   // Pending signals are handled first: a rank that was ended by the same signal has not failed.
-  void on_keeper() {
-    if (!signals_.pending()) take_reports();
-  }
-  void take_reports() {
-    if (!keeper_.receive()) loop_.forget(keeper_.fd());
-    for (const Keeper::Ended& ended : keeper_.take_ended()) {
-      stopped_since_.erase(ended.rank);
-      pipes_[ended.rank].pid = -1;
-      const JobEnding said = memories_.ended(ended.rank);
-      if (is_elastic_ || memories_.is_server(ended.rank)) memories_.forget(ended.rank);
-      listener_.rank_ended(ended.rank, ended.status, said);
-    }
-    if (started_) look_what_is_left();
-  }
+  void on_keeper();
+  void take_reports();
   void watch_preemption(const std::string& script);
   // In an elastic job: kills processes that have been stopped for too long.
   void look_for_stopped();
   void on_keeper_lost(ExitStatus status);
-  void look_what_is_left() {
-    if (nothing_left_ || keeper_.any_left()) return;
-    nothing_left_ = true;
-    close_pipes();
-    listener_.nothing_left(number_);
-  }
-  void close_pipes() {
-    for (auto& [rank, pipes] : pipes_) {
-      pipes.output->close_when_empty();
-      if (pipes.errors) pipes.errors->close_when_empty();
-    }
-  }
+  void look_what_is_left();
+  void close_pipes();
 
   EventLoop& loop_;
   const SignalSource& signals_;

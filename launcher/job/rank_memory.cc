@@ -63,6 +63,12 @@ constexpr Duration kInitPollInterval = 10ms;
 
 RankMemory::RankMemory() : recorder_(make_flight_memory()), stacks_(SharedMemory::create(kStacks, "hvd-stacks")) {}
 
+std::vector<std::pair<std::string, std::string>> RankMemory::variables() const {
+  return {{"HVD_FLIGHT_RECORDER", std::to_string(recorder_.fd())}, {"HVD_FLIGHT_STACKS", std::to_string(stacks_.fd())}};
+}
+
+std::vector<int> RankMemory::descriptors() const { return {recorder_.fd(), stacks_.fd()}; }
+
 bool RankMemory::is_stalled(TimePoint now) {
   const FlightProgress progress = read_flight_progress(recorded());
   const Seen seen{progress.epoch, progress.begun};
@@ -82,6 +88,10 @@ bool RankMemory::is_stalled(TimePoint now) {
   all_ended_ = !oldest;  // until the next one begins
   return oldest && now - *oldest >= progress.stall_time;
 }
+
+bool RankMemory::has_initialized() const { return read_flight_progress(recorded()).has_initialized; }
+
+JobEnding RankMemory::job_ending() const { return read_job_ending(recorded()); }
 
 bool RankMemory::ask_for_stacks(pid_t group) {
   const auto announced = read_announcement(stacks_);
@@ -115,6 +125,8 @@ RankStatus RankMemory::status(bool with_stacks, pid_t group, TimePoint now) cons
   return status;
 }
 
+std::span<const std::byte> RankMemory::recorded() const { return {recorder_.data(), recorder_.size()}; }
+
 RankMemories::RankMemories(EventLoop& loop, HostListener& listener, int host)
     : loop_(loop),
       listener_(listener),
@@ -136,6 +148,33 @@ const RankMemory* RankMemories::make(const RankPlan& process, bool verbose) {
     }
     return nullptr;
   }
+}
+
+void RankMemories::started(int rank, pid_t pid) {
+  const auto entry = entries_.find(rank);
+  if (entry != entries_.end()) entry->second.pid = pid;
+}
+
+JobEnding RankMemories::ended(int rank) {
+  const auto entry = entries_.find(rank);
+  if (entry == entries_.end()) return {};
+  entry->second.has_ended = true;
+  look_for_initialization();
+  return entry->second.memory->job_ending();
+}
+
+void RankMemories::forget(int rank) { entries_.erase(rank); }
+
+bool RankMemories::is_server(int rank) const {
+  const auto entry = entries_.find(rank);
+  return entry != entries_.end() && entry->second.is_server;
+}
+
+void RankMemories::watch_for_stalls() { look_for_stalls(); }
+
+void RankMemories::watch_initialization() {
+  awaits_init_ = !entries_.empty();
+  look_for_initialization();
 }
 
 // Stops polling once a rank has ended without completing init: then not all ranks here ever will.
@@ -182,6 +221,10 @@ void RankMemories::answer(std::uint64_t query_id, bool with_stacks) {
     statuses.back().ended = entry.has_ended;
   }
   listener_.statuses(host_, query_id, std::move(statuses));
+}
+
+void RankMemories::ask_ranks() {
+  for (auto& [rank, entry] : entries_) entry.is_asked = entry.pid > 0 && entry.memory->ask_for_stacks(entry.pid);
 }
 
 void RankMemories::look_for_stalls() {

@@ -32,11 +32,8 @@ class RankMemory {
 
   // The environment variables with the numbers of the descriptors, under which the rank must inherit them. They are
   // close-on-exec, so that other ranks do not inherit them; the child clears FD_CLOEXEC.
-  std::vector<std::pair<std::string, std::string>> variables() const {
-    return {{"HVD_FLIGHT_RECORDER", std::to_string(recorder_.fd())},
-            {"HVD_FLIGHT_STACKS", std::to_string(stacks_.fd())}};
-  }
-  std::vector<int> descriptors() const { return {recorder_.fd(), stacks_.fd()}; }
+  std::vector<std::pair<std::string, std::string>> variables() const;
+  std::vector<int> descriptors() const;
 
   // Whether the rank has detected a stall that is not over; or has been waiting in init, or for a parameter server, for
   // its stall time; or is such a server, and requests there have waited for a slower worker for that time; or has begun
@@ -44,9 +41,9 @@ class RankMemory {
   bool is_stalled(TimePoint now);
 
   // Whether the rank has completed init together with all ranks of the job.
-  bool has_initialized() const { return read_flight_progress(recorded()).has_initialized; }
+  bool has_initialized() const;
   // Why the job has ended for the rank.
-  JobEnding job_ending() const { return read_job_ending(recorded()); }
+  JobEnding job_ending() const;
 
   // Asks the process that has announced itself for its stacks, if it is in process group `group` and catches the
   // signal, so that the signal cannot kill it. Returns false if there is none. The answer arrives a few milliseconds
@@ -61,7 +58,7 @@ class RankMemory {
   RankStatus status(bool with_stacks, pid_t group, TimePoint now) const;
 
  private:
-  std::span<const std::byte> recorded() const { return {recorder_.data(), recorder_.size()}; }
+  std::span<const std::byte> recorded() const;
 
   SharedMemory recorder_;
   SharedMemory stacks_;
@@ -83,32 +80,17 @@ class RankMemories {
   // The memory of a process that is about to start; null if none can be made, of which `verbose` tells the user once.
   const RankMemory* make(const RankPlan& process, bool verbose);
   // `pid` leads its process group.
-  void started(int rank, pid_t pid) {
-    const auto entry = entries_.find(rank);
-    if (entry != entries_.end()) entry->second.pid = pid;
-  }
+  void started(int rank, pid_t pid);
   // The rank no longer counts as stalled, but is still in the answers of ask(). Returns why the job had ended for it.
-  JobEnding ended(int rank) {
-    const auto entry = entries_.find(rank);
-    if (entry == entries_.end()) return {};
-    entry->second.has_ended = true;
-    look_for_initialization();
-    return entry->second.memory->job_ending();
-  }
+  JobEnding ended(int rank);
   // Releases the memory of a process that has ended, where there are ever more: servers, and all of an elastic job.
-  void forget(int rank) { entries_.erase(rank); }
-  bool is_server(int rank) const {
-    const auto entry = entries_.find(rank);
-    return entry != entries_.end() && entry->second.is_server;
-  }
+  void forget(int rank);
+  bool is_server(int rank) const;
   // From now on stalls are reported to the listener.
-  void watch_for_stalls() { look_for_stalls(); }
+  void watch_for_stalls();
 
   // Reports to the listener when all ranks here have completed init; they are polled every 10 ms until then.
-  void watch_initialization() {
-    awaits_init_ = !entries_.empty();
-    look_for_initialization();
-  }
+  void watch_initialization();
 
   // Sends the statuses to the listener: at once, or with stacks when all have answered, 500 ms later at most.
   void query(std::uint64_t query_id, bool with_stacks);
@@ -127,9 +109,7 @@ class RankMemories {
   };
 
   void answer(std::uint64_t query_id, bool with_stacks);
-  void ask_ranks() {
-    for (auto& [rank, entry] : entries_) entry.is_asked = entry.pid > 0 && entry.memory->ask_for_stacks(entry.pid);
-  }
+  void ask_ranks();
   void look_for_answers();
   void look_for_stalls();
   void look_for_initialization();

@@ -15,6 +15,9 @@ Duration delay_after(int failures) {
 
 }  // namespace
 
+ServerPlacement::ServerPlacement(int servers, int slots)
+    : slots_needed_(slots), servers_(static_cast<std::size_t>(servers)) {}
+
 void ServerPlacement::hosts_changed(const std::vector<HostCount>& hosts) {
   hosts_.clear();
   int slots = 0;
@@ -42,6 +45,8 @@ std::optional<TimePoint> ServerPlacement::ended(int server, TimePoint now) {
   return entry.is_given_up ? std::nullopt : std::optional(entry.due);
 }
 
+void ServerPlacement::process_failed() { has_enough_slots_ = true; }
+
 void ServerPlacement::host_lost(const std::string& host, TimePoint now) {
   std::erase(hosts_, host);
   preempted_.erase(host);
@@ -53,6 +58,8 @@ void ServerPlacement::host_lost(const std::string& host, TimePoint now) {
     server.runs = false;
   }
 }
+
+void ServerPlacement::host_preempted(const std::string& host) { preempted_.insert(host); }
 
 std::vector<std::string> ServerPlacement::usable_hosts() const {
   std::vector<std::string> usable = hosts_;
@@ -73,6 +80,8 @@ std::string ServerPlacement::host_for(const Server& server) const {
   const auto least = std::ranges::min_element(usable, {}, servers_on);
   return least == usable.end() ? "" : *least;
 }
+
+bool ServerPlacement::waits(const Server& server) const { return !server.runs && !server.is_given_up; }
 
 std::vector<StartServer> ServerPlacement::take_due(TimePoint now) {
   std::vector<StartServer> due;

@@ -28,7 +28,7 @@ class ServerPlacement {
   static constexpr int kMaxFailures = 10;
 
   // No server is started before the hosts have `slots`, so that all hosts with which a job begins get their share.
-  ServerPlacement(int servers, int slots) : slots_needed_(slots), servers_(static_cast<std::size_t>(servers)) {}
+  ServerPlacement(int servers, int slots);
 
   // All hosts that may be used now, with their slots.
   void hosts_changed(const std::vector<HostCount>& hosts);
@@ -37,11 +37,11 @@ class ServerPlacement {
   // The server has ended, and is wanted. Returns when it is started again; empty: it has failed too often.
   std::optional<TimePoint> ended(int server, TimePoint now);
   // A process has failed: the job may begin with fewer slots, so servers are started on the hosts there are.
-  void process_failed() { has_enough_slots_ = true; }
+  void process_failed();
   // The host is unreachable, with its servers, until hosts_changed() names it.
   void host_lost(const std::string& host, TimePoint now);
   // The host is about to be taken away: it is preempted until it is lost.
-  void host_preempted(const std::string& host) { preempted_.insert(host); }
+  void host_preempted(const std::string& host);
   // Whether the host is preempted, and others are usable: its servers are to end and to be started there.
   bool moves_from(const std::string& host) const;
 
@@ -62,7 +62,7 @@ class ServerPlacement {
 
   std::vector<std::string> usable_hosts() const;
   std::string host_for(const Server& server) const;
-  bool waits(const Server& server) const { return !server.runs && !server.is_given_up; }
+  bool waits(const Server& server) const;
 
   const int slots_needed_;
   bool has_enough_slots_ = false;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -58,6 +59,24 @@ Bars::Terminal size_of_terminal(int fd) {
 
 }  // namespace
 
+void Bars::set(int place, std::string text) {
+  if (text.empty()) {
+    bars_.erase(place);
+  } else {
+    bars_[place] = std::move(text);
+  }
+}
+
+bool Bars::empty() const { return bars_.empty(); }
+
+std::string Bars::erase() {
+  if (drawn_ == 0) return "";
+  std::string result = "\r";
+  if (drawn_ > 1) result += "\x1b[" + std::to_string(drawn_ - 1) + "A";
+  drawn_ = 0;
+  return result + "\x1b[J";
+}
+
 std::string Bars::draw(Terminal terminal) {
   const std::size_t room = std::max<std::size_t>(terminal.rows, 2) - 1;
   const std::size_t shown = bars_.size() <= room ? bars_.size() : room - 1;
@@ -89,6 +108,35 @@ OutputSink::OutputSink(EventLoop& loop, int fd, Callbacks callbacks)
   watch_reader();
 }
 
+OutputSink::~OutputSink() { loop_.forget(target()); }
+
+void OutputSink::append(std::string_view bytes) {
+  if (bytes.empty()) return;
+  put(bars_.erase());
+  put(bytes);
+  begins_line_ = bytes.back() == '\n';
+  draw_bars();
+}
+
+void OutputSink::append_lines(std::string_view bytes) {
+  if (!begins_line_ && !bytes.empty()) append("\n");
+  append(bytes);
+}
+
+void OutputSink::set_bar(int place, std::string text) {
+  bars_.set(place, std::move(text));
+  put(bars_.erase());
+  draw_bars();
+}
+
+bool OutputSink::congested() const { return waiting_.size() - written_ > kCongested; }
+
+bool OutputSink::empty() const { return waiting_.empty(); }
+
+bool OutputSink::is_terminal() const { return is_terminal_; }
+
+bool OutputSink::draws_bars() const { return draws_bars_; }
+
 // For a reader that leaves while there is nothing to write: without this, a job that prints nothing would outlive a
 // caller that was killed.
 void OutputSink::watch_reader() {
@@ -99,6 +147,8 @@ void OutputSink::watch_reader() {
 void OutputSink::draw_bars() {
   if (begins_line_ && empty() && !bars_.empty()) put(bars_.draw(size_of_terminal(fd_)));
 }
+
+int OutputSink::target() const { return twin_ ? twin_.get() : fd_; }
 
 void OutputSink::put(std::string_view bytes) {
   if (broken_ || bytes.empty()) return;

@@ -22,23 +22,11 @@ class Bars {
   };
 
   // Takes effect at the next draw(). An empty text removes the bar.
-  void set(int place, std::string text) {
-    if (text.empty()) {
-      bars_.erase(place);
-    } else {
-      bars_[place] = std::move(text);
-    }
-  }
-  bool empty() const { return bars_.empty(); }
+  void set(int place, std::string text);
+  bool empty() const;
 
   // Erases the bars that are drawn; the cursor is then at the beginning of the first one.
-  std::string erase() {
-    if (drawn_ == 0) return "";
-    std::string result = "\r";
-    if (drawn_ > 1) result += "\x1b[" + std::to_string(drawn_ - 1) + "A";
-    drawn_ = 0;
-    return result + "\x1b[J";
-  }
+  std::string erase();
   // Draws the bars at the cursor, which must begin a line, each cut to the width; of those beyond, only the number.
   std::string draw(Terminal terminal);
 
@@ -61,36 +49,23 @@ class OutputSink {
   // Borrows `fd`. A pipe or terminal is opened a second time as non-blocking: setting the flag on `fd` itself would
   // affect the shell and all other processes that write there.
   OutputSink(EventLoop& loop, int fd, Callbacks callbacks);
-  ~OutputSink() { loop_.forget(target()); }
+  ~OutputSink();
 
-  void append(std::string_view bytes) {
-    if (bytes.empty()) return;
-    put(bars_.erase());
-    put(bytes);
-    begins_line_ = bytes.back() == '\n';
-    draw_bars();
-  }
+  void append(std::string_view bytes);
   // Text that begins a line, also behind output that ended inside of one.
-  void append_lines(std::string_view bytes) {
-    if (!begins_line_ && !bytes.empty()) append("\n");
-    append(bytes);
-  }
+  void append_lines(std::string_view bytes);
   // Shows a line that will be overwritten, in the order of the places; an empty text removes it. Requires draws_bars().
-  void set_bar(int place, std::string text) {
-    bars_.set(place, std::move(text));
-    put(bars_.erase());
-    draw_bars();
-  }
-  bool congested() const { return waiting_.size() - written_ > kCongested; }
-  bool empty() const { return waiting_.empty(); }
-  bool is_terminal() const { return is_terminal_; }
+  void set_bar(int place, std::string text);
+  bool congested() const;
+  bool empty() const;
+  bool is_terminal() const;
   // Whether this is a terminal whose cursor can be moved.
-  bool draws_bars() const { return draws_bars_; }
+  bool draws_bars() const;
 
  private:
   void put(std::string_view bytes);
   void draw_bars();
-  int target() const { return twin_ ? twin_.get() : fd_; }
+  int target() const;
   // Writes as much as possible now; returns the number of bytes that are written or lost for good.
   std::size_t write_some(std::string_view bytes);
   void write_waiting();

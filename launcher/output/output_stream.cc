@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -45,6 +46,8 @@ constexpr Duration kBarInterval = 10s;  // without a terminal, where each state 
 
 }  // namespace
 
+LineSplitter::LineSplitter(Tag tag) : tag_(std::move(tag)) {}
+
 void LineSplitter::feed(std::string_view bytes, std::string& out) {
   while (!bytes.empty()) {
     const auto end = bytes.find('\n');
@@ -73,10 +76,20 @@ void LineSplitter::flush(std::string& out) {
   partial_.clear();
 }
 
+bool LineSplitter::has_partial() const { return !partial_.empty() && !is_overwritten(); }
+
+bool LineSplitter::is_overwritten() const { return partial_.find('\r') != std::string::npos; }
+
 std::string LineSplitter::last_state() const {
   const std::string_view state = without_returns(last_state_of(partial_));
   if (state.find_first_not_of(' ') == std::string_view::npos) return "";
   return (tag_ ? tag_() : "") + std::string(state);
+}
+
+void LineSplitter::emit(std::string_view bytes, std::string& out) {
+  if (!line_is_open_ && tag_) out += tag_();
+  out += bytes;
+  line_is_open_ = bytes.back() != '\n';
 }
 
 void OutputTail::feed(std::string_view bytes) {
@@ -160,6 +173,26 @@ void OutputStream::feed(std::string_view bytes) {
   }
 }
 
+void OutputStream::close() {
+  if (closed_) return;
+  closed_ = true;
+  flush();
+  options_.file.reset();
+}
+
+bool OutputStream::closed() const { return closed_; }
+
+const OutputTail& OutputStream::tail() const { return tail_; }
+
+std::optional<Deadline> OutputStream::next_deadline() const {
+  return show_partial_at_ ? show_partial_at_ : show_bar_at_;  // never both are set
+}
+
+void OutputStream::show_partial(TimePoint now) {
+  if (show_partial_at_ && now >= *show_partial_at_) flush();
+  if (show_bar_at_ && now >= *show_bar_at_) show_bar();
+}
+
 void OutputStream::write_file(std::string_view bytes) {
   if (!options_.file) return;
   while (!bytes.empty()) {
@@ -175,6 +208,20 @@ void OutputStream::write_file(std::string_view bytes) {
   }
 }
 
+void OutputStream::flush() {
+  show_partial_at_.reset();
+  show_bar_at_.reset();
+  hide_bar();
+  std::string rest;
+  splitter_.flush(rest);
+  show(rest);
+}
+
+void OutputStream::show(const std::string& lines) {
+  if (lines.empty() || !options_.shown) return;
+  sink_.append(options_.hold_back ? options_.hold_back(lines) : lines);
+}
+
 void OutputStream::show_bar() {
   if (!sink_.draws_bars()) {
     no_bar_before_ = deadline_after(kBarInterval);
@@ -184,6 +231,11 @@ void OutputStream::show_bar() {
   std::string bar = splitter_.last_state();
   bar_is_shown_ = !bar.empty();
   sink_.set_bar(options_.place, std::move(bar));
+}
+
+void OutputStream::hide_bar() {
+  if (bar_is_shown_) sink_.set_bar(options_.place, "");
+  bar_is_shown_ = false;
 }
 
 }  // namespace hvd::launcher

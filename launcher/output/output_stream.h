@@ -27,7 +27,7 @@ class LineSplitter {
   static constexpr std::size_t kMaxPartial = std::size_t{1} << 20;
 
   using Tag = std::function<std::string()>;  // empty: none
-  explicit LineSplitter(Tag tag) : tag_(std::move(tag)) {}
+  explicit LineSplitter(Tag tag);
 
   // Appends the complete lines to `out` and keeps the rest.
   void feed(std::string_view bytes, std::string& out);
@@ -35,18 +35,14 @@ class LineSplitter {
   void flush(std::string& out);
 
   // The rest is the beginning of a line: perhaps a prompt.
-  bool has_partial() const { return !partial_.empty() && !is_overwritten(); }
+  bool has_partial() const;
   // The rest is a line that was overwritten, and may be again.
-  bool is_overwritten() const { return partial_.find('\r') != std::string::npos; }
+  bool is_overwritten() const;
   // The last state of the rest, with a tag and without \n; empty if it has no visible character.
   std::string last_state() const;
 
  private:
-  void emit(std::string_view bytes, std::string& out) {
-    if (!line_is_open_ && tag_) out += tag_();
-    out += bytes;
-    line_is_open_ = bytes.back() != '\n';
-  }
+  void emit(std::string_view bytes, std::string& out);
 
   Tag tag_;
   std::string partial_;
@@ -111,44 +107,21 @@ class OutputStream {
   void feed(std::string_view bytes);
 
   // The end of the stream. Further calls do nothing.
-  void close() {
-    if (closed_) return;
-    closed_ = true;
-    flush();
-    options_.file.reset();
-  }
-  bool closed() const { return closed_; }
-  const OutputTail& tail() const { return tail_; }
+  void close();
+  bool closed() const;
+  const OutputTail& tail() const;
 
   // A line that stays incomplete for a moment is shown nevertheless: on a terminal as it is, since it may be a prompt.
   // A line that is being overwritten is shown as a bar on a terminal, elsewhere as a line from time to time.
-  std::optional<Deadline> next_deadline() const {
-    return show_partial_at_ ? show_partial_at_ : show_bar_at_;  // never both are set
-  }
-  void show_partial(TimePoint now) {
-    if (show_partial_at_ && now >= *show_partial_at_) flush();
-    if (show_bar_at_ && now >= *show_bar_at_) show_bar();
-  }
+  std::optional<Deadline> next_deadline() const;
+  void show_partial(TimePoint now);
 
  private:
   void write_file(std::string_view bytes);
-  void flush() {
-    show_partial_at_.reset();
-    show_bar_at_.reset();
-    hide_bar();
-    std::string rest;
-    splitter_.flush(rest);
-    show(rest);
-  }
-  void show(const std::string& lines) {
-    if (lines.empty() || !options_.shown) return;
-    sink_.append(options_.hold_back ? options_.hold_back(lines) : lines);
-  }
+  void flush();
+  void show(const std::string& lines);
   void show_bar();
-  void hide_bar() {
-    if (bar_is_shown_) sink_.set_bar(options_.place, "");
-    bar_is_shown_ = false;
-  }
+  void hide_bar();
 
   OutputSink& sink_;
   Options options_;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
 namespace hvd::launcher {
 namespace {
@@ -30,6 +31,16 @@ InputPipe::InputPipe(EventLoop& loop, FileDescriptor pipe, std::function<void()>
   fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);
 }
 
+InputPipe::~InputPipe() { close(); }
+
+void InputPipe::write(std::string_view bytes) {
+  if (bytes.empty()) return close();
+  if (!pipe_) return taken_();
+  const bool is_watched = !waiting_.empty();
+  waiting_ += bytes;
+  if (!is_watched) loop_.watch(pipe_.get(), EPOLLOUT, [this] { write_waiting(); });
+}
+
 void InputPipe::write_waiting() {
   const ssize_t count = ::write(pipe_.get(), waiting_.data(), waiting_.size());
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
@@ -43,10 +54,37 @@ void InputPipe::write_waiting() {
   taken_();
 }
 
+void InputPipe::close() {
+  if (!pipe_) return;
+  loop_.forget(pipe_.get());
+  pipe_.reset();
+  waiting_.clear();
+}
+
 OutputPipe::OutputPipe(EventLoop& loop, FileDescriptor pipe, std::function<void(std::string_view)> wrote)
     : loop_(loop), pipe_(std::move(pipe)), wrote_(std::move(wrote)) {
   fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);  // does not affect the rank: this end is not shared
   hold(false);
+}
+
+OutputPipe::~OutputPipe() {
+  if (pipe_) loop_.forget(pipe_.get());
+}
+
+bool OutputPipe::closed() const { return !pipe_; }
+
+void OutputPipe::hold(bool on) {
+  held_ = on;
+  if (!pipe_ || on || watched_) return;
+  loop_.watch(pipe_.get(), EPOLLIN, [this] { on_readable(); });
+  watched_ = true;
+  if (closing_) on_readable();
+}
+
+void OutputPipe::close_when_empty() {
+  if (closing_ || !pipe_) return;
+  closing_ = true;
+  if (!held_) on_readable();
 }
 
 void OutputPipe::on_readable() {
@@ -70,6 +108,12 @@ void OutputPipe::read_some() {
   }
 }
 
+void OutputPipe::close() {
+  loop_.forget(pipe_.get());
+  pipe_.reset();
+  wrote_({});
+}
+
 InputFeed::InputFeed(EventLoop& loop, int input, const std::vector<int>& ranks,
                      std::function<void(int, std::string_view)> write)
     : loop_(loop),
@@ -84,6 +128,20 @@ InputFeed::InputFeed(EventLoop& loop, int input, const std::vector<int>& ranks,
     is_watched_ = true;
   }
   read_on();
+}
+
+InputFeed::~InputFeed() {
+  if (is_watched_) loop_.forget(input_);
+}
+
+void InputFeed::taken(int rank) {
+  busy_.erase(rank);
+  if (busy_.empty()) next_.set(Clock::now());  // later: write_() itself calls this if the rank has closed its input
+}
+
+void InputFeed::forget(int rank) {
+  ranks_.erase(rank);
+  taken(rank);
 }
 
 void InputFeed::read_on() {

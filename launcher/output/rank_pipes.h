@@ -17,25 +17,14 @@ class InputPipe {
  public:
   // `taken` is called when all of a piece is in the pipe, or the rank no longer reads; it may write the next piece.
   InputPipe(EventLoop& loop, FileDescriptor pipe, std::function<void()> taken);
-  ~InputPipe() { close(); }
+  ~InputPipe();
 
   // Writes the next piece; call it only after `taken` for the last one. An empty piece closes the pipe.
-  void write(std::string_view bytes) {
-    if (bytes.empty()) return close();
-    if (!pipe_) return taken_();
-    const bool is_watched = !waiting_.empty();
-    waiting_ += bytes;
-    if (!is_watched) loop_.watch(pipe_.get(), EPOLLOUT, [this] { write_waiting(); });
-  }
+  void write(std::string_view bytes);
 
  private:
   void write_waiting();
-  void close() {
-    if (!pipe_) return;
-    loop_.forget(pipe_.get());
-    pipe_.reset();
-    waiting_.clear();
-  }
+  void close();
 
   EventLoop& loop_;
   FileDescriptor pipe_;
@@ -48,35 +37,19 @@ class OutputPipe {
  public:
   // `wrote` is called with one piece at a time, so that no rank delays the others; at the end, with an empty one.
   OutputPipe(EventLoop& loop, FileDescriptor pipe, std::function<void(std::string_view bytes)> wrote);
-  ~OutputPipe() {
-    if (pipe_) loop_.forget(pipe_.get());
-  }
+  ~OutputPipe();
 
-  bool closed() const { return !pipe_; }
+  bool closed() const;
 
   // While held, the pipe is not read.
-  void hold(bool on) {
-    held_ = on;
-    if (!pipe_ || on || watched_) return;
-    loop_.watch(pipe_.get(), EPOLLIN, [this] { on_readable(); });
-    watched_ = true;
-    if (closing_) on_readable();
-  }
+  void hold(bool on);
   // No writer is left: closes as soon as the pipe is empty.
-  void close_when_empty() {
-    if (closing_ || !pipe_) return;
-    closing_ = true;
-    if (!held_) on_readable();
-  }
+  void close_when_empty();
 
  private:
   void on_readable();
   void read_some();
-  void close() {
-    loop_.forget(pipe_.get());
-    pipe_.reset();
-    wrote_({});
-  }
+  void close();
 
   EventLoop& loop_;
   FileDescriptor pipe_;
@@ -96,22 +69,14 @@ class InputFeed {
   // `write` is called with a piece for a rank; an empty piece means end of input. `input` is borrowed.
   InputFeed(EventLoop& loop, int input, const std::vector<int>& ranks,
             std::function<void(int rank, std::string_view bytes)> write);
-  ~InputFeed() {
-    if (is_watched_) loop_.forget(input_);
-  }
+  ~InputFeed();
   InputFeed(const InputFeed&) = delete;
   InputFeed& operator=(const InputFeed&) = delete;
 
   // The rank has taken the last piece.
-  void taken(int rank) {
-    busy_.erase(rank);
-    if (busy_.empty()) next_.set(Clock::now());  // later: write_() itself calls this if the rank has closed its input
-  }
+  void taken(int rank);
   // The rank takes no more input.
-  void forget(int rank) {
-    ranks_.erase(rank);
-    taken(rank);
-  }
+  void forget(int rank);
 
  private:
   void read_on();

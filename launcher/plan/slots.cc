@@ -1,5 +1,6 @@
 #include "launcher/plan/slots.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -183,6 +184,10 @@ int slots_of(const HostSlots& host, const SlotsRule& rule, const HostResources& 
   if (rule.each == SlotsRule::Each::gpu_or_core) return slots_of(host, {.each = SlotsRule::Each::core}, resources);
   throw InvalidArgument("--slots-per-host gpu: " + host.host + " has no GPU; say how many slots it has");
 }
+
+int HostCapacity::free_slots() const { return std::max(0, slots - ranks); }
+
+bool HostCapacity::is_full() const { return ranks >= max_slots.value_or(kMaxSlots); }
 
 std::vector<PlacedRank> place_ranks(const std::vector<ProgramSlots>& programs, std::vector<HostPool> pools,
                                     const std::vector<std::string>& host_names, const Binding& binding,

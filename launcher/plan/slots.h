@@ -6,7 +6,6 @@
 // node). If oversubscription is allowed, the excess ranks go to the hosts in turn.
 #pragma once
 
-#include <algorithm>
 #include <concepts>
 #include <optional>
 #include <string>
@@ -45,8 +44,8 @@ struct HostCapacity {
   int units = 1;  // the number of its units that ppr counts: count_units() in binding.h
   int ranks = 0;  // that are placed there
 
-  int free_slots() const { return std::max(0, slots - ranks); }
-  bool is_full() const { return ranks >= max_slots.value_or(kMaxSlots); }
+  int free_slots() const;
+  bool is_full() const;
 };
 
 // The hosts that some of the programs may use.

@@ -103,6 +103,10 @@ constexpr int kLookAgainMs = 1;
 
 }  // namespace
 
+bool ExitStatus::ok() const { return !by_signal && value == 0; }
+
+int ExitStatus::exit_code() const { return by_signal ? 128 + value : value; }
+
 std::string signal_name(int signal) {
   const char* abbreviation = sigabbrev_np(signal);
   return abbreviation != nullptr ? std::string("SIG") + abbreviation : "signal " + std::to_string(signal);

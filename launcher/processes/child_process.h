@@ -23,9 +23,9 @@ struct ExitStatus {
   int value = 0;  // the exit code, or the signal's number
   bool core_dumped = false;
 
-  bool ok() const { return !by_signal && value == 0; }
+  bool ok() const;
   // As shells report it: 128 + signal for a process that was killed.
-  int exit_code() const { return by_signal ? 128 + value : value; }
+  int exit_code() const;
   bool operator==(const ExitStatus&) const = default;
 };
 

@@ -17,6 +17,10 @@ bool is_ignored(int signal) {
 
 }  // namespace
 
+EventLoop::EventLoop() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_) throw_errno("epoll_create1");
+}
+
 void EventLoop::watch(int fd, std::uint32_t events, Callback callback) {
   epoll_event event{.events = events, .data = {.u64 = ++last_number_}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
@@ -24,6 +28,13 @@ void EventLoop::watch(int fd, std::uint32_t events, Callback callback) {
   }
   numbers_[fd] = last_number_;
   callbacks_[last_number_] = std::make_shared<const Callback>(std::move(callback));
+}
+
+void EventLoop::forget(int fd) {
+  const auto watch = numbers_.extract(fd);
+  if (!watch) return;
+  callbacks_.erase(watch.mapped());
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
 void EventLoop::run_once(std::optional<Deadline> deadline) {
@@ -52,6 +63,14 @@ void EventLoop::run_once(std::optional<Deadline> deadline) {
   }
 }
 
+Timer::Timer(EventLoop& loop, EventLoop::Callback callback) : loop_(loop), callback_(std::move(callback)) {
+  loop_.timers_.insert(this);
+}
+
+Timer::~Timer() { loop_.timers_.erase(this); }
+
+void Timer::set(std::optional<Deadline> deadline) { deadline_ = deadline; }
+
 SignalSource::SignalSource() {
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;
@@ -75,6 +94,8 @@ SignalSource::SignalSource() {
   if (!fd_) throw_errno("signalfd");
 }
 
+int SignalSource::fd() const { return fd_.get(); }
+
 bool SignalSource::pending() const {
   pollfd ready{.fd = fd_.get(), .events = POLLIN, .revents = 0};
   return poll(&ready, 1, 0) > 0;
@@ -87,6 +108,13 @@ std::vector<int> SignalSource::take() {
     result.push_back(static_cast<int>(info.ssi_signo));
   }
   return result;
+}
+
+void SignalSource::restore_original() const {
+  sigaction(SIGPIPE, &original_pipe_, nullptr);
+  sigaction(SIGXFSZ, &original_file_size_, nullptr);
+  sigaction(SIGCHLD, &original_child_, nullptr);
+  sigprocmask(SIG_SETMASK, &original_mask_, nullptr);
 }
 
 }  // namespace hvd::launcher

@@ -38,19 +38,12 @@ class EventLoop {
  public:
   using Callback = std::function<void()>;
 
-  EventLoop() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
-    if (!epoll_) throw_errno("epoll_create1");
-  }
+  EventLoop();
 
   // `events`: EPOLLIN, EPOLLOUT, EPOLLET. Errors and hang-ups are always reported. Throws Error.
   void watch(int fd, std::uint32_t events, Callback callback);
   // Does nothing if the descriptor is not watched.
-  void forget(int fd) {
-    const auto watch = numbers_.extract(fd);
-    if (!watch) return;
-    callbacks_.erase(watch.mapped());
-    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
-  }
+  void forget(int fd);
 
   // Waits for an event, a timer or the deadline, then runs the callbacks: descriptors first, then timers.
   void run_once(std::optional<Deadline> deadline);
@@ -71,14 +64,12 @@ class EventLoop {
 // Calls back once when its deadline passes; set() rearms it. The loop's thread only; callbacks may set and destroy it.
 class Timer {
  public:
-  Timer(EventLoop& loop, EventLoop::Callback callback) : loop_(loop), callback_(std::move(callback)) {
-    loop_.timers_.insert(this);
-  }
-  ~Timer() { loop_.timers_.erase(this); }
+  Timer(EventLoop& loop, EventLoop::Callback callback);
+  ~Timer();
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
-  void set(std::optional<Deadline> deadline) { deadline_ = deadline; }
+  void set(std::optional<Deadline> deadline);
 
  private:
   friend class EventLoop;
@@ -97,19 +88,14 @@ class SignalSource {
   SignalSource& operator=(const SignalSource&) = delete;
 
   // Readable when a signal is pending.
-  int fd() const { return fd_.get(); }
+  int fd() const;
   // Whether take() would return any signal.
   bool pending() const;
   // Returns the signals received since the last call, lowest number first.
   std::vector<int> take();
 
   // Restores the signal mask and dispositions that hvdrun was started with, before exec. Async-signal-safe.
-  void restore_original() const {
-    sigaction(SIGPIPE, &original_pipe_, nullptr);
-    sigaction(SIGXFSZ, &original_file_size_, nullptr);
-    sigaction(SIGCHLD, &original_child_, nullptr);
-    sigprocmask(SIG_SETMASK, &original_mask_, nullptr);
-  }
+  void restore_original() const;
 
  private:
   sigset_t original_mask_;

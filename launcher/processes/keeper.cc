@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <string>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -60,6 +62,8 @@ Keeper::~Keeper() {
   }
 }
 
+pid_t Keeper::pid() const { return pid_; }
+
 pid_t Keeper::start(int rank, const ChildStart& start) {
   std::vector<int> descriptors = {start.standard_input, start.standard_output, start.standard_error};
   for (const InheritedDescriptor& entry : start.inherited) descriptors.push_back(entry.fd);
@@ -79,6 +83,29 @@ pid_t Keeper::start(int rank, const ChildStart& start) {
   return answer.pid;
 }
 
+void Keeper::signal_ranks(int signal) { send({.kind = KeeperRequest::Kind::signal_ranks, .value = signal}); }
+
+void Keeper::signal_all(int signal) { send({.kind = KeeperRequest::Kind::signal_all, .value = signal}); }
+
+void Keeper::resume() const {
+  if (pid_ > 0) kill(pid_, SIGCONT);
+}
+
+void Keeper::end_groups() { send({.kind = KeeperRequest::Kind::end_groups}); }
+
+void Keeper::kill_rank(pid_t pid) { send({.kind = KeeperRequest::Kind::kill_rank, .value = pid}); }
+
+void Keeper::set_lease(Duration length) {
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(length).count();
+  send({.kind = KeeperRequest::Kind::set_lease, .value = static_cast<std::int32_t>(ms)});
+}
+
+void Keeper::renew_lease() {
+  send_packet(socket_.get(), encode(KeeperRequest{.kind = KeeperRequest::Kind::renew_lease}));
+}
+
+int Keeper::fd() const { return socket_.get(); }
+
 bool Keeper::send(const KeeperRequest& request) { return send(request, deadline_after(kSendTime), {}); }
 
 bool Keeper::send(const KeeperRequest& request, Deadline deadline, const std::vector<int>& descriptors) {
@@ -89,6 +116,11 @@ bool Keeper::send(const KeeperRequest& request, Deadline deadline, const std::ve
     wait_for(socket_.get(), POLLOUT, std::min(deadline, deadline_after(kResumeTime)));
   }
   return true;
+}
+
+std::uint32_t Keeper::expect_answer() {
+  answer_.reset();
+  return awaited_ = ++last_request_;
 }
 
 bool Keeper::receive() {
@@ -115,6 +147,10 @@ bool Keeper::receive() {
   }
   return false;
 }
+
+std::vector<Keeper::Ended> Keeper::take_ended() { return std::exchange(ended_, {}); }
+
+bool Keeper::any_left() const { return any_left_; }
 
 KeeperReport Keeper::await(KeeperReport::Kind expected, Deadline deadline) {
   while (!answer_) {
@@ -146,6 +182,15 @@ std::vector<pid_t> Keeper::list_left() {
   } catch (const Error&) {
     return {};
   }
+}
+
+void Keeper::leave_alone(pid_t pid) { others_.push_back(pid); }
+
+bool Keeper::kill_orphans() {
+  pid_ = -1;
+  ranks_.clear();
+  any_left_ = !kill_descendants(others_, deadline_after(kKillingTime));
+  return !any_left_;
 }
 
 }  // namespace hvd::launcher

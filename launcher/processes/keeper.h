@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -35,34 +34,29 @@ class Keeper {
   // Makes the keeper kill what is left of the job, and waits for it, one second at most.
   ~Keeper();
 
-  pid_t pid() const { return pid_; }
+  pid_t pid() const;
 
   // Starts a rank. Throws Error with a text for the user.
   pid_t start(int rank, const ChildStart& start);
-  void signal_ranks(int signal) { send({.kind = KeeperRequest::Kind::signal_ranks, .value = signal}); }
+  void signal_ranks(int signal);
   // Signals all descendants of the ranks, too. SIGKILL also reaches the processes that it orphans.
-  void signal_all(int signal) { send({.kind = KeeperRequest::Kind::signal_all, .value = signal}); }
+  void signal_all(int signal);
 
   // Sends SIGCONT to the keeper, which must never stay stopped: one system call, without effect on a running keeper.
-  void resume() const {
-    if (pid_ > 0) kill(pid_, SIGCONT);
-  }
+  void resume() const;
 
   // In an elastic job, where the others go on: what a rank that ends leaves in its process group is killed.
-  void end_groups() { send({.kind = KeeperRequest::Kind::end_groups}); }
+  void end_groups();
   // Kills the process group of one rank; does nothing if the rank has ended.
-  void kill_rank(pid_t pid) { send({.kind = KeeperRequest::Kind::kill_rank, .value = pid}); }
+  void kill_rank(pid_t pid);
 
   // From now on the caller must renew the lease several times. Without one, the keeper only reacts to the caller's end.
-  void set_lease(Duration length) {
-    const auto ms = std::chrono::ceil<std::chrono::milliseconds>(length).count();
-    send({.kind = KeeperRequest::Kind::set_lease, .value = static_cast<std::int32_t>(ms)});
-  }
+  void set_lease(Duration length);
   // If the socket is full, the renewal is dropped: the keeper has older packets to read, which renew the lease, too.
-  void renew_lease() { send_packet(socket_.get(), encode(KeeperRequest{.kind = KeeperRequest::Kind::renew_lease})); }
+  void renew_lease();
 
   // Readable when receive() has something to read.
-  int fd() const { return socket_.get(); }
+  int fd() const;
   // Returns false once the keeper has closed its end; its exit status is reaped on SIGCHLD.
   bool receive();
   struct Ended {
@@ -70,30 +64,22 @@ class Keeper {
     ExitStatus status;
   };
   // Returns the ranks that have ended since the last call, according to the reports received.
-  std::vector<Ended> take_ended() { return std::exchange(ended_, {}); }
+  std::vector<Ended> take_ended();
   // Whether any process of the job is left, according to the reports received.
-  bool any_left() const { return any_left_; }
+  bool any_left() const;
   // The processes that run or are stopped. Waits one second at most for the answer; empty without one.
   std::vector<pid_t> list_left();
 
   // Excludes a child of this process that does not belong to the job. Children older than the keeper are excluded, too.
-  void leave_alone(pid_t pid) { others_.push_back(pid); }
+  void leave_alone(pid_t pid);
   // After the keeper was reaped: kills what this process inherits from it, for 5 s; returns whether nothing is left.
-  bool kill_orphans() {
-    pid_ = -1;
-    ranks_.clear();
-    any_left_ = !kill_descendants(others_, deadline_after(kKillingTime));
-    return !any_left_;
-  }
+  bool kill_orphans();
 
  private:
   bool send(const KeeperRequest& request);
   bool send(const KeeperRequest& request, Deadline deadline, const std::vector<int>& descriptors);
   // Makes a request's answer the one that is awaited; returns the request's number.
-  std::uint32_t expect_answer() {
-    answer_.reset();
-    return awaited_ = ++last_request_;
-  }
+  std::uint32_t expect_answer();
   KeeperReport await(KeeperReport::Kind expected, Deadline deadline);
   // The answer to a request that was given up: a process that has been started all the same is killed.
   void discard(const KeeperReport& late_answer);

@@ -324,6 +324,8 @@ AgentListener::AgentListener(EventLoop& loop, const Certificate& certificate, co
 
 AgentListener::~AgentListener() = default;
 
+std::uint16_t AgentListener::port() const { return port_; }
+
 ParentAddress find_parent(const std::vector<Address>& addresses, Deadline deadline) {
   while (true) {
     std::string failures;

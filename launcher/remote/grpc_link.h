@@ -43,7 +43,7 @@ class AgentListener {
   ~AgentListener();
 
   // Chosen by the kernel.
-  std::uint16_t port() const { return port_; }
+  std::uint16_t port() const;
 
  private:
   class Service;

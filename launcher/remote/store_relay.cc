@@ -1,6 +1,7 @@
 #include "launcher/remote/store_relay.h"
 
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 
@@ -37,6 +38,12 @@ StoreSource::RequestId StoreRelay::ask(StoreRequest request, Answer answer) {
   return request_id;
 }
 
+void StoreRelay::forget(RequestId request_id) {
+  parked_.forget(request_id);
+  const auto open = open_.find(request_id);
+  if (open != open_.end()) open->second.answer = nullptr;
+}
+
 void StoreRelay::answered(std::uint64_t id, StatusCode code, std::string_view text) {
   const auto found = open_.find(id);
   if (found == open_.end()) return;
@@ -55,6 +62,19 @@ void StoreRelay::answered(std::uint64_t id, StatusCode code, std::string_view te
     kept_ = StoreTable(kept_bytes_);
   }
   while (const auto answer = parked_.take(open.key)) (*answer)(code, text);
+}
+
+void StoreRelay::lost(const std::string& cause) {
+  lost_ = cause;
+  std::vector<std::uint64_t> ids;
+  for (const auto& [id, open] : open_) ids.push_back(id);
+  for (const std::uint64_t id : ids) answered(id, StatusCode::peer_lost, cause);
+}
+
+StoreBranch::StoreBranch(StoreSource& source, Send send) : source_(source), send_(std::move(send)) {}
+
+StoreBranch::~StoreBranch() {
+  for (const auto& [id, request_id] : open_) source_.forget(request_id);
 }
 
 void StoreBranch::ask(std::uint64_t id, StoreRequest request) {

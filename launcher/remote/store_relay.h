@@ -30,21 +30,12 @@ class StoreRelay : public StoreSource {
   explicit StoreRelay(Send send, std::size_t kept_bytes = kMaxRelayBytes);
 
   RequestId ask(StoreRequest request, Answer answer) override;
-  void forget(RequestId request_id) override {
-    parked_.forget(request_id);
-    const auto open = open_.find(request_id);
-    if (open != open_.end()) open->second.answer = nullptr;
-  }
+  void forget(RequestId request_id) override;
 
   // The parent's answer. Unknown ids are ignored.
   void answered(std::uint64_t id, StatusCode code, std::string_view text);
   // The parent is lost: open and future requests are answered with PeerLost and this cause.
-  void lost(const std::string& cause) {
-    lost_ = cause;
-    std::vector<std::uint64_t> ids;
-    for (const auto& [id, open] : open_) ids.push_back(id);
-    for (const std::uint64_t id : ids) answered(id, StatusCode::peer_lost, cause);
-  }
+  void lost(const std::string& cause);
 
  private:
   struct Open {
@@ -70,10 +61,8 @@ class StoreBranch {
   using Send = std::function<void(std::uint64_t id, StatusCode code, std::string_view text)>;
 
   // `source` (StoreOrigin or StoreRelay) must outlive it.
-  StoreBranch(StoreSource& source, Send send) : source_(source), send_(std::move(send)) {}
-  ~StoreBranch() {
-    for (const auto& [id, request_id] : open_) source_.forget(request_id);
-  }
+  StoreBranch(StoreSource& source, Send send);
+  ~StoreBranch();
   StoreBranch(const StoreBranch&) = delete;
   StoreBranch& operator=(const StoreBranch&) = delete;
 

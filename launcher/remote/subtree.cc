@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <optional>
 #include <span>
 #include <thread>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/net/endpoint.h"
@@ -72,6 +74,11 @@ void Subtree::start(const std::vector<Child>& children) {
   set_timer();
 }
 
+void Subtree::send(const proto::ToAgent& message) {
+  const auto route = routes_.find(static_cast<int>(message.host()));
+  if (route != routes_.end()) route->second->link->send(message);
+}
+
 void Subtree::pause(bool on) {
   const TimePoint now = Clock::now();
   for (const auto& entry : links_) entry->lease.pause(on, now);
@@ -81,6 +88,13 @@ void Subtree::pause(bool on) {
   for (const Deadline deadline = deadline_after(200ms); on && !all_sent() && Clock::now() < deadline;) {
     std::this_thread::sleep_for(1ms);
   }
+}
+
+void Subtree::dismiss(int host) {
+  proto::ToAgent goodbye;
+  goodbye.set_host(static_cast<std::uint32_t>(host));
+  goodbye.mutable_goodbye();
+  send(goodbye);
 }
 
 void Subtree::dismiss(Deadline deadline, SignalSource& signals, const std::function<void()>& collect_children) {
@@ -93,6 +107,19 @@ void Subtree::dismiss(Deadline deadline, SignalSource& signals, const std::funct
   send_to_all(goodbye);
   while (!empty() && Clock::now() < deadline) loop_.run_once(deadline);
   loop_.forget(signals.fd());
+}
+
+bool Subtree::empty() const { return links_.empty() && commands_.empty(); }
+
+void Subtree::send_to_all(proto::ToAgent message) {
+  for (const auto& [host, route] : routes_) {
+    message.set_host(static_cast<std::uint32_t>(host));
+    route->link->send(message);
+  }
+}
+
+bool Subtree::all_sent() const {
+  return std::all_of(links_.begin(), links_.end(), [](const auto& entry) { return entry->link->all_sent(); });
 }
 
 void Subtree::run_command(const std::vector<Child>& children) {
@@ -269,6 +296,13 @@ void Subtree::on_time() {
                          (entry.last_words.empty() ? "" : "; its last output: " + entry.last_words));
   }
   set_timer();
+}
+
+void Subtree::set_timer() {
+  std::optional<Deadline> next;
+  for (const auto& entry : links_) next = earlier(next, entry->lease.next_deadline());
+  for (const auto& [host, entry] : waiting_) next = earlier(next, entry.deadline);
+  timer_.set(next);
 }
 
 }  // namespace hvd::launcher

@@ -65,27 +65,19 @@ class Subtree {
 
   void start(const std::vector<Child>& children);
   // Sends to message.host(); does nothing if that host is lost.
-  void send(const proto::ToAgent& message) {
-    const auto route = routes_.find(static_cast<int>(message.host()));
-    if (route != routes_.end()) route->second->link->send(message);
-  }
+  void send(const proto::ToAgent& message);
   // Before this process stops itself, and when it continues: the leases do not expire meanwhile. Waits briefly until
   // the agents have been told.
   void pause(bool on);
   // Dismisses the agent of this host, which ends; its goodbye follows. Does nothing if the host is lost.
-  void dismiss(int host) {
-    proto::ToAgent goodbye;
-    goodbye.set_host(static_cast<std::uint32_t>(host));
-    goodbye.mutable_goodbye();
-    send(goodbye);
-  }
+  void dismiss(int host);
   // The job has ended: dismisses the agents, and runs the loop until they and the commands that started them have
   // ended. `collect_children` is called after SIGCHLD; other signals are ignored.
   void dismiss(Deadline deadline, SignalSource& signals, const std::function<void()>& collect_children);
   // Called after SIGCHLD, for any child.
   void child_ended(pid_t pid, ExitStatus status);
   // Whether no agent is connected and no start command is running.
-  bool empty() const { return links_.empty() && commands_.empty(); }
+  bool empty() const;
 
  private:
   struct Waiting {  // a child that has not attached yet
@@ -108,16 +100,9 @@ class Subtree {
     LineSplitter lines{nullptr};
   };
 
-  void send_to_all(proto::ToAgent message) {
-    for (const auto& [host, route] : routes_) {
-      message.set_host(static_cast<std::uint32_t>(host));
-      route->link->send(message);
-    }
-  }
+  void send_to_all(proto::ToAgent message);
   // Whether all messages are sent.
-  bool all_sent() const {
-    return std::all_of(links_.begin(), links_.end(), [](const auto& entry) { return entry->link->all_sent(); });
-  }
+  bool all_sent() const;
   void run_command(const std::vector<Child>& children);
   // Runs the children's command with `input` as its standard input. Throws Error if no process can be started.
   pid_t start_command(const std::vector<Child>& children, const std::string& input);
@@ -129,12 +114,7 @@ class Subtree {
   // Kills its start command, too, if no other agent needs that: it may hang, or start an agent yet.
   void never_came(int host, const std::string& cause);
   void on_time();
-  void set_timer() {
-    std::optional<Deadline> next;
-    for (const auto& entry : links_) next = earlier(next, entry->lease.next_deadline());
-    for (const auto& [host, entry] : waiting_) next = earlier(next, entry.deadline);
-    timer_.set(next);
-  }
+  void set_timer();
 
   EventLoop& loop_;
   const SignalSource& signals_;

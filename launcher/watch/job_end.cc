@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <utility>
 
 #include "core/base/text.h"
 
@@ -71,6 +72,28 @@ int exit_code_of_failed(const RankEnd& end) {
 
 }  // namespace
 
+bool RankEnd::ended_without_shutdown() const { return !lost && status.ok() && said.in_job; }
+
+RankEnds::RankEnds(int size) : ends_(static_cast<std::size_t>(size)), remaining_(size) {}
+
+void RankEnds::add() {
+  ends_.emplace_back();
+  ++remaining_;
+}
+
+void RankEnds::set(int rank, RankEnd end) {
+  ends_[static_cast<std::size_t>(rank)] = std::move(end);
+  --remaining_;
+}
+
+const std::vector<std::optional<RankEnd>>& RankEnds::all() const { return ends_; }
+
+const RankEnd& RankEnds::of(int rank) const { return *ends_[static_cast<std::size_t>(rank)]; }
+
+bool RankEnds::has_ended(int rank) const { return ends_[static_cast<std::size_t>(rank)].has_value(); }
+
+bool RankEnds::all_have_ended() const { return remaining_ == 0; }
+
 bool RankEnds::all_are_ok() const {
   return !ends_.empty() &&
          std::ranges::all_of(ends_, [](const auto& end) { return end && !end->lost && end->status.ok(); });
@@ -82,6 +105,8 @@ void RankEnds::blame(int rank, bool by_somebody) {
   const bool is_often_a_consequence = signal == SIGABRT || signal == SIGPIPE;
   if (by_somebody && !is_often_a_consequence && !killed_in_grace_) killed_in_grace_ = rank;
 }
+
+bool RankEnds::blameless() const { return failures_.empty(); }
 
 int RankEnds::cause() const {
   std::optional<int> found;
@@ -96,6 +121,13 @@ std::optional<int> RankEnds::cause_seen_by(int rank) const {
   if (is_cause(rank)) return rank;
   const auto named = named_by(rank);
   return named && has_ended(*named) && left_others(of(*named)) ? named : std::nullopt;
+}
+
+std::optional<int> RankEnds::named_by(int rank) const {
+  const JobEnding& said = of(rank).said;
+  const bool known = said.kind == JobEnding::Kind::consequence && said.culprit >= 0 && said.culprit != rank &&
+                     said.culprit < static_cast<int>(ends_.size());
+  return known ? std::optional(said.culprit) : std::nullopt;
 }
 
 // A rank that is named but ended without failure is not the cause; the rank that could not continue without it is.
@@ -114,6 +146,8 @@ bool RankEnds::awaits_culprit() const {
   });
 }
 
+JobEnd::JobEnd(int size, Duration grace) : grace_(grace), ends_(size) {}
+
 void JobEnd::rank_ended(int rank, ExitStatus status, const JobEnding& said, TimePoint now) {
   ends_.set(rank, {.status = status, .said = said, .signal_sent = signal_sent_});
   if (!status.ok()) begin(Stage::grace, Reason::rank_failed, now + grace_);
@@ -127,6 +161,10 @@ void JobEnd::rank_ended(int rank, ExitStatus status, const JobEnding& said, Time
   if (all_ranks_ended()) begin(Stage::grace, Reason::none, now + grace_);
 }
 
+void JobEnd::process_started() { ends_.add(); }
+
+void JobEnd::process_ended(int process, RankEnd end) { ends_.set(process, std::move(end)); }
+
 void JobEnd::elastic_over(bool has_failed, std::optional<int> culprit, TimePoint now) {
   if (has_failed && culprit) {
     begin(Stage::grace, Reason::rank_failed, now + grace_);
@@ -137,6 +175,8 @@ void JobEnd::elastic_over(bool has_failed, std::optional<int> culprit, TimePoint
     begin(Stage::grace, has_failed ? Reason::too_few : Reason::finished, now + grace_);
   }
 }
+
+void JobEnd::ended_early(TimePoint now) { begin(Stage::grace, Reason::ended_early, now + grace_); }
 
 // A culprit may take longer to end than the ranks that name it, and should end with its own exit code.
 Deadline JobEnd::stage_end() const {
@@ -152,6 +192,25 @@ bool JobEnd::interrupted(int signal, TimePoint now) {
   if (reason_ == Reason::interrupted && interrupting_signal_ == 0) interrupting_signal_ = signal;
   if (signal == SIGINT && ++keyboard_interrupts_ == 2) begin(Stage::terminating, reason_, now);
   return true;
+}
+
+void JobEnd::output_closed(TimePoint now) {
+  if (stage_ == Stage::running) begin(Stage::grace, Reason::output_closed, now);
+}
+
+void JobEnd::timed_out(TimePoint now) {
+  hurried_ = true;
+  if (stage_ <= Stage::grace) begin(Stage::grace, Reason::timed_out, now);
+}
+
+void JobEnd::start_failed(int exit_code, TimePoint now) {
+  if (reason_ == Reason::none) other_exit_code_ = exit_code;
+  begin(Stage::terminating, Reason::start_failed, now);
+}
+
+void JobEnd::server_failed(ExitStatus status, TimePoint now) {
+  if (reason_ == Reason::none) other_exit_code_ = status.exit_code();
+  begin(Stage::grace, Reason::server_failed, now + grace_);
 }
 
 bool JobEnd::host_lost(const LostHost& host, TimePoint now) {
@@ -194,6 +253,27 @@ std::optional<int> JobEnd::signal_due(TimePoint now) {
   signal_sent_ = term ? SIGTERM : SIGKILL;
   return signal_sent_;
 }
+
+std::optional<Deadline> JobEnd::next_deadline() const {
+  if (stage_ == Stage::running || gave_up_) return std::nullopt;
+  return stage_end();
+}
+
+bool JobEnd::is_running() const { return stage_ == Stage::running; }
+
+JobEnd::Reason JobEnd::reason() const { return reason_; }
+
+bool JobEnd::all_ranks_ended() const { return ends_.all_have_ended(); }
+
+bool JobEnd::gave_up() const { return gave_up_; }
+
+std::optional<int> JobEnd::first_failed() const { return first_failed_; }
+
+const std::vector<LostHost>& JobEnd::lost_hosts() const { return lost_hosts_; }
+
+int JobEnd::interrupting_signal() const { return interrupting_signal_; }
+
+const std::vector<std::optional<RankEnd>>& JobEnd::ends() const { return ends_.all(); }
 
 int JobEnd::exit_code() const {
   switch (reason_) {

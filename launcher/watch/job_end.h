@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -33,7 +32,7 @@ struct RankEnd {
   bool lost = false;    // with its host: its exit status is unknown
 
   // Exited with code 0, as by _exit(0), while still in the job. No failure unless another rank needed it.
-  bool ended_without_shutdown() const { return !lost && status.ok() && said.in_job; }
+  bool ended_without_shutdown() const;
 };
 
 struct LostHost {
@@ -46,24 +45,18 @@ struct LostHost {
 // How the ranks of a job have ended, and which of them is the cause.
 class RankEnds {
  public:
-  explicit RankEnds(int size) : ends_(static_cast<std::size_t>(size)), remaining_(size) {}
+  explicit RankEnds(int size);
 
   // A process of an elastic job was started; its number is the next.
-  void add() {
-    ends_.emplace_back();
-    ++remaining_;
-  }
+  void add();
 
   // Called once per rank.
-  void set(int rank, RankEnd end) {
-    ends_[static_cast<std::size_t>(rank)] = std::move(end);
-    --remaining_;
-  }
+  void set(int rank, RankEnd end);
   // By rank; empty: it has not ended.
-  const std::vector<std::optional<RankEnd>>& all() const { return ends_; }
-  const RankEnd& of(int rank) const { return *ends_[static_cast<std::size_t>(rank)]; }
-  bool has_ended(int rank) const { return ends_[static_cast<std::size_t>(rank)].has_value(); }
-  bool all_have_ended() const { return remaining_ == 0; }
+  const std::vector<std::optional<RankEnd>>& all() const;
+  const RankEnd& of(int rank) const;
+  bool has_ended(int rank) const;
+  bool all_have_ended() const;
   // Of at least one rank, and none was lost.
   bool all_are_ok() const;
 
@@ -71,7 +64,7 @@ class RankEnds {
   // period. Called in the order in which failures are reported.
   void blame(int rank, bool by_somebody);
   // Whether no rank was blamed.
-  bool blameless() const { return failures_.empty(); }
+  bool blameless() const;
 
   // The rank that failed first: of the ranks that were blamed, the first one that did not report, before it ended, that
   // the job had ended for it because of another rank, which has failed, too. A rank that others name as the culprit and
@@ -88,12 +81,7 @@ class RankEnds {
   // Empty: `rank` does not identify the cause.
   std::optional<int> cause_seen_by(int rank) const;
   // The culprit that the rank names, if it is a valid other rank.
-  std::optional<int> named_by(int rank) const {
-    const JobEnding& said = of(rank).said;
-    const bool known = said.kind == JobEnding::Kind::consequence && said.culprit >= 0 && said.culprit != rank &&
-                       said.culprit < static_cast<int>(ends_.size());
-    return known ? std::optional(said.culprit) : std::nullopt;
-  }
+  std::optional<int> named_by(int rank) const;
 
   std::vector<std::optional<RankEnd>> ends_;
   int remaining_;
@@ -118,41 +106,30 @@ class JobEnd {
     too_few       // processes are left in an elastic job
   };
 
-  JobEnd(int size, Duration grace) : grace_(grace), ends_(size) {}
+  JobEnd(int size, Duration grace);
 
   // Events, as the caller observes them.
   void rank_ended(int rank, ExitStatus status, const JobEnding& said, TimePoint now);
   // An elastic job goes on when a process ends; its processes are numbered as they are started. Once elastic_over() was
   // called, or the job ends for another reason, their ends are reported by rank_ended().
-  void process_started() { ends_.add(); }
-  void process_ended(int process, RankEnd end) { ends_.set(process, std::move(end)); }
+  void process_started();
+  void process_ended(int process, RankEnd end);
   // What is left is to end. `culprit`: the process whose failure made the job fail, if it was that of a process.
   void elastic_over(bool has_failed, std::optional<int> culprit, TimePoint now);
   // The processes have left in order before the job had finished, as they were told.
-  void ended_early(TimePoint now) { begin(Stage::grace, Reason::ended_early, now + grace_); }
+  void ended_early(TimePoint now);
   // SIGINT, SIGTERM, ... was received, and is to be forwarded. A second SIGINT makes SIGKILL due at once. Returns false
   // for one that is only the previous one again, and is to be ignored: `timeout` signals hvdrun, and then its whole
   // process group; some wrappers forward the Ctrl-C that the terminal has sent to hvdrun, too.
   bool interrupted(int signal, TimePoint now);
   // The reader of hvdrun's output has closed it (`| head`): no grace period.
-  void output_closed(TimePoint now) {
-    if (stage_ == Stage::running) begin(Stage::grace, Reason::output_closed, now);
-  }
+  void output_closed(TimePoint now);
   // The job has reached --timeout: no grace period, or the end of it.
-  void timed_out(TimePoint now) {
-    hurried_ = true;
-    if (stage_ <= Stage::grace) begin(Stage::grace, Reason::timed_out, now);
-  }
+  void timed_out(TimePoint now);
   // A rank could not be started: no grace period, no SIGTERM. `exit_code` becomes hvdrun's.
-  void start_failed(int exit_code, TimePoint now) {
-    if (reason_ == Reason::none) other_exit_code_ = exit_code;
-    begin(Stage::terminating, Reason::start_failed, now);
-  }
+  void start_failed(int exit_code, TimePoint now);
   // A server has ended, and is not started again; its exit code becomes hvdrun's.
-  void server_failed(ExitStatus status, TimePoint now) {
-    if (reason_ == Reason::none) other_exit_code_ = status.exit_code();
-    begin(Stage::grace, Reason::server_failed, now + grace_);
-  }
+  void server_failed(ExitStatus status, TimePoint now);
   // A host is unreachable, and with it those of its ranks that had not ended. During the grace period it takes
   // precedence over a rank that exited with an error, as explained at RankEnds::cause(). Returns whether that is a
   // failure: not if all of its ranks had ended, and no server ran there.
@@ -161,24 +138,21 @@ class JobEnd {
   // The signal to send now to all processes that are left; returns each signal once.
   std::optional<int> signal_due(TimePoint now);
   // When the result of signal_due() or gave_up() changes next. Empty: not before the next event.
-  std::optional<Deadline> next_deadline() const {
-    if (stage_ == Stage::running || gave_up_) return std::nullopt;
-    return stage_end();
-  }
+  std::optional<Deadline> next_deadline() const;
 
   // Whether the job goes on: nothing has failed, and not all ranks have ended.
-  bool is_running() const { return stage_ == Stage::running; }
-  Reason reason() const { return reason_; }
-  bool all_ranks_ended() const { return ends_.all_have_ended(); }
+  bool is_running() const;
+  Reason reason() const;
+  bool all_ranks_ended() const;
   // Processes are left although SIGKILL was sent kKillTime ago.
-  bool gave_up() const { return gave_up_; }
+  bool gave_up() const;
   // See RankEnds::cause().
-  std::optional<int> first_failed() const { return first_failed_; }
+  std::optional<int> first_failed() const;
   // The hosts that were lost while they had running ranks, in the order of their loss.
-  const std::vector<LostHost>& lost_hosts() const { return lost_hosts_; }
+  const std::vector<LostHost>& lost_hosts() const;
   // The signal that ended the job, if that was the reason; else 0.
-  int interrupting_signal() const { return interrupting_signal_; }
-  const std::vector<std::optional<RankEnd>>& ends() const { return ends_.all(); }
+  int interrupting_signal() const;
+  const std::vector<std::optional<RankEnd>>& ends() const;
   int exit_code() const;
 
  private:

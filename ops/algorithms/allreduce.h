@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "core/operation/collective_call.h"
-#include "core/tensor/dtype.h"
+#include "core/tensor/tensor.h"
 #include "ops/algorithms/packing.h"
 #include "ops/reduction/reduce.h"
 #include "ops/transport/transport.h"
@@ -133,14 +133,27 @@ inline constexpr AllreduceAlgorithm kAllreduceAlgorithms[] = {
     AllreduceAlgorithm::halving_doubling, AllreduceAlgorithm::ring};
 static_assert(std::size(kAllreduceAlgorithms) == static_cast<std::size_t>(AllreduceAlgorithm::ring) + 1);
 
-const char* algorithm_name(AllreduceAlgorithm algorithm);
+constexpr const char* algorithm_name(AllreduceAlgorithm algorithm) {
+  switch (algorithm) {
+    case AllreduceAlgorithm::one_shot: return "one_shot";
+    case AllreduceAlgorithm::bruck: return "bruck";
+    case AllreduceAlgorithm::direct: return "direct";
+    case AllreduceAlgorithm::halving_doubling: return "halving_doubling";
+    case AllreduceAlgorithm::ring: return "ring";
+  }
+  return "unknown";
+}
 
 // The type of the values with which a rank enters the algorithm, for tensors of `dtype`: their own type if values are
 // sent directly to the ranks that reduce them; the accumulator type if partial sums are sent.
-DType value_type_of(AllreduceAlgorithm algorithm, DType dtype);
+constexpr DType value_type_of(AllreduceAlgorithm algorithm, DType dtype) {
+  const bool sends_partial_sums =
+      algorithm == AllreduceAlgorithm::ring || algorithm == AllreduceAlgorithm::halving_doubling;
+  return sends_partial_sums ? accumulator_of(dtype) : dtype;
+}
 
 // Whether sums are taken in the canonical order: all such algorithms produce the same bits.
-bool keeps_order(AllreduceAlgorithm algorithm);
+constexpr bool keeps_order(AllreduceAlgorithm algorithm) { return algorithm != AllreduceAlgorithm::halving_doubling; }
 
 struct AllreduceSize {
   std::size_t bytes = 0;  // of all tensors together
@@ -151,9 +164,6 @@ struct AllreduceSize {
 
 // Must depend only on values that the ranks have agreed on, so that all of them choose the same algorithm.
 using ChooseAllreduce = std::function<AllreduceAlgorithm(const AllreduceSize& size)>;
-
-// Values have the type value_type_of(algorithm), or are accumulators.
-void run_allreduce(AllreduceAlgorithm algorithm, const SlicedReduction& args);
 
 // The algorithms, defined in gathering_allreduce.cc (one_shot, bruck), direct_allreduce.cc,
 // halving_doubling_allreduce.cc and ring.cc. They accept values of either type unless the comment says otherwise. Their
@@ -182,8 +192,19 @@ inline constexpr std::int64_t kRingSegmentBytes = 64 << 10;
 // Source: P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
 void ring_allreduce(const SlicedReduction& args);
 
-// The first half: only the slice at this rank's position gets results and is made complete. Steps: N-1. Bytes sent per
-// rank: all slices but its own, (N-1)/N of the buffer if they are equal.
+// Values have the type value_type_of(algorithm), or are accumulators.
+inline void run_allreduce(AllreduceAlgorithm algorithm, const SlicedReduction& args) {
+  switch (algorithm) {
+    case AllreduceAlgorithm::one_shot: return one_shot_allreduce(args);
+    case AllreduceAlgorithm::bruck: return bruck_allreduce(args);
+    case AllreduceAlgorithm::direct: return direct_allreduce(args);
+    case AllreduceAlgorithm::halving_doubling: return halving_doubling_allreduce(args);
+    case AllreduceAlgorithm::ring: return ring_allreduce(args);
+  }
+}
+
+// The first half of a ring: only the slice at this rank's position gets results and is made complete. Steps: N-1. Bytes
+// sent per rank: all slices but its own, (N-1)/N of the buffer if they are equal.
 void ring_reducescatter(const SlicedReduction& args);
 
 // ---- Adasum (adasum.cc), over any backend's exchanges.

@@ -75,6 +75,12 @@ class TransportVoteExchange final : public VoteExchange {
 
 }  // namespace
 
+VoteExchange::VoteExchange(Duration timeout) : timeout_(timeout) {}
+
+std::byte* VoteExchange::local_payload() { return nullptr; }
+
+const std::byte* VoteExchange::payload(int /*rank*/) const { return nullptr; }
+
 void VoteExchange::ask(const ProcessSet& set, std::uint32_t call_id) {
   if (exchange(set, call_id, Vote::ask) == Vote::decline) throw Declined();
 }

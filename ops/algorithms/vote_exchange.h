@@ -19,7 +19,7 @@
 #include <memory>
 #include <span>
 
-#include "core/tensor/process_set.h"
+#include "core/tensor/collective.h"
 #include "ops/transport/transport.h"
 
 namespace hvd {
@@ -27,15 +27,15 @@ namespace hvd {
 class VoteExchange {
  public:
   // A wait ends with a Timeout after `timeout`, not counting the time in which other ranks are merely late.
-  explicit VoteExchange(Duration timeout) : timeout_(timeout) {}
+  explicit VoteExchange(Duration timeout);
   virtual ~VoteExchange() = default;
   VoteExchange(const VoteExchange&) = delete;
   VoteExchange& operator=(const VoteExchange&) = delete;
 
   // This rank's payload, to be written before ask(), and afterwards those of all ranks; null if there are only votes.
   static constexpr std::size_t kPayloadBytes = 112;
-  virtual std::byte* local_payload() { return nullptr; }
-  virtual const std::byte* payload(int /*rank*/) const { return nullptr; }
+  virtual std::byte* local_payload();
+  virtual const std::byte* payload(int /*rank*/) const;
 
   // Returns once all ranks are known to ask; throws Declined if one has declined. The set must have all ranks of the
   // exchange; `call_id` numbers its collectives, like CollectiveCall::call_id.

@@ -137,6 +137,10 @@ const char* form_name(HostForm form) {
   return "unknown";
 }
 
+const SizeRange<AllreduceAlgorithm>* AlgorithmOverride::find(std::size_t bytes) const {
+  return find_range<AllreduceAlgorithm>(allreduce, bytes);
+}
+
 AlgorithmOverride parse_algorithm_override(std::string_view text, bool deterministic) {
   return Parser(text, deterministic).parse();
 }

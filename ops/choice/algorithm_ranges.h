@@ -74,9 +74,7 @@ struct AlgorithmOverride {
   std::vector<SizeRange<HostForm>> inside_host;
 
   // Returns the range between hosts that contains `bytes`, or null.
-  const SizeRange<AllreduceAlgorithm>* find(std::size_t bytes) const {
-    return find_range<AllreduceAlgorithm>(allreduce, bytes);
-  }
+  const SizeRange<AllreduceAlgorithm>* find(std::size_t bytes) const;
 };
 
 // Throws InvalidArgument that quotes the text and lists what is allowed: for a syntax error, an unknown name, an empty

@@ -119,10 +119,20 @@ std::string AlgorithmTable::text() const {
   return text;
 }
 
+AllreduceChoice::AllreduceChoice(SelectionInput facts) : facts_(std::move(facts)) {}
+
+AllreduceAlgorithm AllreduceChoice::operator()(const AllreduceSize& size) {
+  return table(size.ranks, size.widening).lookup(size.bytes);
+}
+
 const AlgorithmTable& AllreduceChoice::table(int ranks, int widening) {
   const auto found = tables_.find({ranks, widening});
   if (found != tables_.end()) return found->second;
   return tables_.emplace(std::pair(ranks, widening), AlgorithmTable(facts_, ranks, widening)).first->second;
+}
+
+double AllreduceChoice::predicted_seconds(const AllreduceSize& size) {
+  return hvd::predicted_seconds((*this)(size), facts_.costs, size);
 }
 
 std::string AllreduceChoice::text(int ranks, bool between_hosts) {

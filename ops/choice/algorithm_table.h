@@ -50,16 +50,12 @@ class AlgorithmTable {
 // The tables of a job, each created at its first use; the ChooseAllreduce of backends. One thread.
 class AllreduceChoice {
  public:
-  explicit AllreduceChoice(SelectionInput facts) : facts_(std::move(facts)) {}
+  explicit AllreduceChoice(SelectionInput facts);
 
-  AllreduceAlgorithm operator()(const AllreduceSize& size) {
-    return table(size.ranks, size.widening).lookup(size.bytes);
-  }
+  AllreduceAlgorithm operator()(const AllreduceSize& size);
   const AlgorithmTable& table(int ranks, int widening);
   // The time of the chosen algorithm.
-  double predicted_seconds(const AllreduceSize& size) {
-    return hvd::predicted_seconds((*this)(size), facts_.costs, size);
-  }
+  double predicted_seconds(const AllreduceSize& size);
 
   // For display, without a newline at the end: the algorithms of allreduces between this number of hosts, or ranks, and
   // the measured costs.

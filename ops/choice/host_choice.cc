@@ -86,6 +86,13 @@ std::string host_form_text(const HostShape& host, bool others_wanted) {
   return text;
 }
 
+bool PathTrials::Alternatives::any() const { return peer_memory || window_streaming; }
+
+bool PathTrials::Alternatives::has(DataPath path) const {
+  return path == DataPath::window || (path == DataPath::peer_memory && peer_memory) ||
+         (path == DataPath::window_streaming && window_streaming);
+}
+
 std::size_t PathTrials::index_of(std::int64_t bytes) {
   return static_cast<std::size_t>(std::bit_width(static_cast<std::uint64_t>(bytes)));
 }

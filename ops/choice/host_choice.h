@@ -98,11 +98,8 @@ class PathTrials {
     bool peer_memory = false;
     bool window_streaming = false;
 
-    bool any() const { return peer_memory || window_streaming; }
-    bool has(DataPath path) const {
-      return path == DataPath::window || (path == DataPath::peer_memory && peer_memory) ||
-             (path == DataPath::window_streaming && window_streaming);
-    }
+    bool any() const;
+    bool has(DataPath path) const;
   };
 
   struct Choice {

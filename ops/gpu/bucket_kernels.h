@@ -10,7 +10,7 @@
 #include <span>
 #include <string>
 
-#include "core/tensor/dtype.h"
+#include "core/tensor/tensor.h"
 #include "ops/gpu/bucket_table.h"
 #include "ops/gpu/cuda_driver.h"
 

@@ -59,6 +59,17 @@ Status check_compatible(const std::vector<NcclRankInfo>& ranks, const std::funct
   return {};
 }
 
+Watchdog::Watchdog(Duration limit) : limit_(limit) {}
+
+bool Watchdog::expired(TimePoint now, std::uint64_t oldest, bool begun) {
+  if (oldest != oldest_) {
+    oldest_ = oldest;
+    since_.reset();
+  }
+  if (begun && !since_) since_ = now;
+  return since_ && now - *since_ >= limit_;
+}
+
 }  // namespace hvd::nccl
 
 namespace hvd {

@@ -65,18 +65,11 @@ Status check_compatible(const std::vector<NcclRankInfo>& ranks, const std::funct
 // determines. Therefore only the oldest operation counts, from when it was observed to have begun.
 class Watchdog {
  public:
-  explicit Watchdog(Duration limit) : limit_(limit) {}
+  explicit Watchdog(Duration limit);
 
   // `oldest`: the number of the oldest pending operation; `begun`: whether its inputs are ready, and all earlier
   // operations have ended. Returns true if it has been running for the limit.
-  bool expired(TimePoint now, std::uint64_t oldest, bool begun) {
-    if (oldest != oldest_) {
-      oldest_ = oldest;
-      since_.reset();
-    }
-    if (begun && !since_) since_ = now;
-    return since_ && now - *since_ >= limit_;
-  }
+  bool expired(TimePoint now, std::uint64_t oldest, bool begun);
 
  private:
   const Duration limit_;

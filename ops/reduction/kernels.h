@@ -15,7 +15,7 @@
 #include <cstddef>
 
 #include "core/tensor/collective.h"
-#include "core/tensor/dtype.h"
+#include "core/tensor/tensor.h"
 
 namespace hvd {
 

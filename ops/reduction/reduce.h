@@ -24,7 +24,7 @@
 #include <string>
 
 #include "core/tensor/collective.h"
-#include "core/tensor/dtype.h"
+#include "core/tensor/tensor.h"
 
 namespace hvd {
 

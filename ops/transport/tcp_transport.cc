@@ -531,6 +531,8 @@ class TcpTransport final : public Transport {
 
 }  // namespace
 
+Tag DataFrameHeader::tag() const { return {.process_set = process_set, .step = step, .sequence = sequence}; }
+
 std::unique_ptr<Transport> make_tcp_transport(const MeshSetup& setup, WaitPolicy policy, const AbortFlag& abort,
                                               Duration inactivity_timeout) {
   return std::make_unique<TcpTransport>(setup, policy, abort, inactivity_timeout);

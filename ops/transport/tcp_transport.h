@@ -42,7 +42,7 @@ struct DataFrameHeader {
   std::uint64_t sequence = 0;
   std::uint64_t length = 0;
 
-  Tag tag() const { return {.process_set = process_set, .step = step, .sequence = sequence}; }
+  Tag tag() const;
 };
 
 static_assert(sizeof(DataFrameHeader) == 32 && std::is_trivially_copyable_v<DataFrameHeader>);

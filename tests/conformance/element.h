@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/tensor/collective.h"
-#include "core/tensor/dtype.h"
+#include "core/tensor/tensor.h"
 
 namespace hvd::testing {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "core/tensor/dtype.h"
+#include "core/tensor/tensor.h"
 
 namespace hvd::testing {
 

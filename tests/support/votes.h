@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/execution/backend.h"
-#include "core/tensor/process_set.h"
+#include "core/tensor/collective.h"
 #include "ops/algorithms/vote_exchange.h"
 
 namespace hvd::testing {

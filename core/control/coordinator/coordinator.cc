@@ -82,6 +82,8 @@ void Coordinator::receive(const RankMessage& message, TimePoint now) {
   for (const SharedRequest& request : message.requests) receive_request(message, request, now);
 }
 
+bool Coordinator::idle() const { return stalls_.nothing_waits(); }
+
 std::optional<ResponseList> Coordinator::respond(TimePoint now) {
   if (closed_) return std::nullopt;
   if (now >= stalls_.next_check()) inspect_stalls(now);
@@ -119,6 +121,8 @@ void Coordinator::tune(const Knobs& knobs) {
   ready_.set_policy(
       {.coalescing = std::chrono::microseconds(knobs.coalescing_us), .bucket_bytes = knobs.fusion_threshold_bytes});
 }
+
+void Coordinator::allow_locks() { locks_ = true; }
 
 // ---- What ranks ask for
 
@@ -242,6 +246,8 @@ void Coordinator::fail_join(const Status& status) {
   joins_.ranks.clear();
   stalls_.ended();
 }
+
+void Coordinator::append_response(Response response) { outgoing_.entries.push_back({kNoSlot, std::move(response)}); }
 
 void Coordinator::append_error(const std::string& name, const Status& status, const RankSet& ranks) {
   Response response;

@@ -36,7 +36,7 @@
 #include "core/control/protocol/wire.h"
 #include "core/control/schedule/schedule_learner.h"
 #include "core/operation/operation_spec.h"
-#include "core/tensor/process_set.h"
+#include "core/tensor/collective.h"
 
 namespace hvd {
 
@@ -72,7 +72,7 @@ class Coordinator {
   void receive_from_all(const SubtreeMessage& message, TimePoint now);
 
   // Whether no operation waits for a rank.
-  bool idle() const { return stalls_.nothing_waits(); }
+  bool idle() const;
 
   // The next message to every rank: all responses that are due, in the order in which they became due.
   std::optional<ResponseList> respond(TimePoint now);
@@ -83,7 +83,7 @@ class Coordinator {
   // Every rank uses these knobs from the next message on.
   void tune(const Knobs& knobs);
   // Lock steps that repeat from now on.
-  void allow_locks() { locks_ = true; }
+  void allow_locks();
 
   // When to call respond() even if nothing is received; Deadline::max() if never.
   Deadline next_deadline() const;
@@ -104,7 +104,7 @@ class Coordinator {
   void lock_schedule();
   void inspect_stalls(TimePoint now);
 
-  void append_response(Response response) { outgoing_.entries.push_back({kNoSlot, std::move(response)}); }
+  void append_response(Response response);
   void append_error(const std::string& name, const Status& status, const RankSet& ranks);
   RankSet deliver_failures(const std::string& name, const std::vector<PendingFailures::Delivery>& deliveries,
                            const RankSet& ranks);

@@ -28,6 +28,20 @@ Status stall_status(const WaitingOperation& operation, TimePoint now, const Desc
                                          describe_ranks(operation.missing, describe_rank) + " to submit it");
 }
 
+StallInspector::StallInspector(Duration warning, Duration limit) : warning_(warning), limit_(limit) {}
+
+void StallInspector::started(TimePoint now) {
+  if (waiting_++ == 0) plan_check(now);
+}
+
+void StallInspector::ended() {
+  if (--waiting_ == 0) forget();
+}
+
+bool StallInspector::nothing_waits() const { return waiting_ == 0; }
+
+Deadline StallInspector::next_check() const { return next_check_; }
+
 StallInspector::Findings StallInspector::inspect(std::span<const WaitingOperation> operations, TimePoint now,
                                                  const DescribeRank& describe_rank) {
   Findings findings;

@@ -37,19 +37,15 @@ Status stall_status(const WaitingOperation& operation, TimePoint now, const Desc
 class StallInspector {
  public:
   // Zero disables warnings or the limit.
-  StallInspector(Duration warning, Duration limit) : warning_(warning), limit_(limit) {}
+  StallInspector(Duration warning, Duration limit);
 
-  void started(TimePoint now) {
-    if (waiting_++ == 0) plan_check(now);
-  }
-  void ended() {
-    if (--waiting_ == 0) forget();
-  }
+  void started(TimePoint now);
+  void ended();
 
-  bool nothing_waits() const { return waiting_ == 0; }
+  bool nothing_waits() const;
 
   // When inspect() must be called; Deadline::max() while nothing waits.
-  Deadline next_check() const { return next_check_; }
+  Deadline next_check() const;
 
   struct Findings {
     std::string warning;               // empty: nothing to report

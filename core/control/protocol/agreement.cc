@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdio>
 #include <optional>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -61,6 +62,9 @@ SharedRequest request_of(const RankSet& some, const RankSet& ranks, const Shared
   return result;
 }
 
+Agreement::Agreement(int size, OperationSpec first)
+    : size_(static_cast<std::size_t>(size)), common_(std::move(first)) {}
+
 void Agreement::add(const RankSet& ranks, const SharedRequest& shared) {
   asked_.add(ranks);
   if (!differs_by_rank(common_.collective)) return;
@@ -71,12 +75,22 @@ void Agreement::add(const RankSet& ranks, const SharedRequest& shared) {
   });
 }
 
+void Agreement::add_from(const Agreement& earlier, const RankSet& ranks) { add(ranks, earlier.request_of(ranks)); }
+
+const OperationSpec& Agreement::first() const { return common_; }
+
+const RankSet& Agreement::asked() const { return asked_; }
+
 SharedRequest Agreement::request_of(const RankSet& ranks) const {
   SharedRequest shared(common_);
   if (parts_.empty()) return shared;
   ranks.for_each([&](int rank) { shared.parts.push_back(parts_[static_cast<std::size_t>(rank)]); });
   put_part(shared.parts.front(), shared.spec);
   return shared;
+}
+
+std::span<const std::int64_t> Agreement::splits_of(int rank) const {
+  return parts_[static_cast<std::size_t>(rank)].splits;
 }
 
 Response Agreement::response() const {

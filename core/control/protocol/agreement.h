@@ -11,7 +11,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/config.h"
@@ -29,19 +28,19 @@ SharedRequest request_of(const RankSet& some, const RankSet& ranks, const Shared
 
 class Agreement {
  public:
-  Agreement(int size, OperationSpec first) : size_(static_cast<std::size_t>(size)), common_(std::move(first)) {}
+  Agreement(int size, OperationSpec first);
 
   // Records that these ranks ask for `shared`, which agrees with the other requests.
   void add(const RankSet& ranks, const SharedRequest& shared);
   // Copies from an earlier agreement what these ranks asked for then.
-  void add_from(const Agreement& earlier, const RankSet& ranks) { add(ranks, earlier.request_of(ranks)); }
+  void add_from(const Agreement& earlier, const RankSet& ranks);
 
-  const OperationSpec& first() const { return common_; }  // as given to the constructor
-  const RankSet& asked() const { return asked_; }
+  const OperationSpec& first() const;  // as given to the constructor
+  const RankSet& asked() const;
   // The request of these ranks, which must have asked.
   SharedRequest request_of(const RankSet& ranks) const;
   // alltoall: the splits of one rank.
-  std::span<const std::int64_t> splits_of(int rank) const { return parts_[static_cast<std::size_t>(rank)].splits; }
+  std::span<const std::int64_t> splits_of(int rank) const;
 
   // The execute response: the request of the lowest rank, how many ranks have asked, and rows. Ranks that have not
   // asked have 0 rows.

@@ -14,7 +14,7 @@
 #include "core/base/status.h"
 #include "core/control/protocol/rank_set.h"
 #include "core/operation/operation_spec.h"
-#include "core/tuning/knobs.h"
+#include "core/config.h"
 
 namespace hvd {
 

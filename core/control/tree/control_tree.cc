@@ -34,6 +34,10 @@ RankSet ranks_of(const Topology& topology, HostRange hosts) {
 
 }  // namespace
 
+bool ControlTree::is_root() const { return parent == kNoParent; }
+
+bool ControlTree::is_leaf() const { return children.empty(); }
+
 std::map<int, RankSet> ControlTree::sources(int self) const {
   std::map<int, RankSet> all = children;
   all.emplace(self, RankSet(self));

@@ -20,8 +20,8 @@ struct ControlTree {
   std::map<int, RankSet> children;  // with the ranks of their subtrees
   int depth = 0;                    // edges to rank 0
 
-  bool is_root() const { return parent == kNoParent; }
-  bool is_leaf() const { return children.empty(); }
+  bool is_root() const;
+  bool is_leaf() const;
   // The senders of messages to this rank, itself included, with the ranks for which each sends.
   std::map<int, RankSet> sources(int self) const;
 };

@@ -42,15 +42,15 @@ std::byte byte_value(int source, int target, std::int64_t index) {
   return static_cast<std::byte>((source * 37 + target * 11 + index + index / 256) & 0xff);
 }
 
-struct Shape {
+struct RankShape {
   TransportKind kind;
   int ranks;
   std::int64_t unit;  // of uneven sizes, in elements
 };
 
 // Ranks x sizes over the local transport, a few of them over TCP.
-std::vector<Shape> shapes() {
-  std::vector<Shape> all;
+std::vector<RankShape> shapes() {
+  std::vector<RankShape> all;
   for (const int ranks : {1, 2, 3, 4, 5, 8}) {
     for (const std::int64_t unit : {std::int64_t{0}, std::int64_t{1}, std::int64_t{333}, kSegmentFloats + 3}) {
       all.push_back({TransportKind::local, ranks, unit});
@@ -79,7 +79,7 @@ SlicedReduction sum_of(std::vector<float>& values, Transport& transport, const s
 }  // namespace
 
 TEST_CASE("ring allreduce and reducescatter on slices of any size") {
-  for (const Shape& shape : shapes()) {
+  for (const RankShape& shape : shapes()) {
     CAPTURE(transport_name(shape.kind), shape.ranks, shape.unit);
     const auto members = all_ranks(shape.ranks);
     const Bounds bounds = uneven_bounds(shape.ranks, shape.unit);
@@ -102,7 +102,7 @@ TEST_CASE("ring allreduce and reducescatter on slices of any size") {
 }
 
 TEST_CASE("ring and pairwise allgather of unequal blocks") {
-  for (const Shape& shape : shapes()) {
+  for (const RankShape& shape : shapes()) {
     CAPTURE(transport_name(shape.kind), shape.ranks, shape.unit);
     const auto members = all_ranks(shape.ranks);
     const Bounds bounds = uneven_bounds(shape.ranks, 4 * shape.unit);
@@ -126,7 +126,7 @@ TEST_CASE("ring and pairwise allgather of unequal blocks") {
 }
 
 TEST_CASE("chain broadcast from every root") {
-  for (const Shape& shape : shapes()) {
+  for (const RankShape& shape : shapes()) {
     CAPTURE(transport_name(shape.kind), shape.ranks, shape.unit);
     const auto members = all_ranks(shape.ranks);
     run_all_well({.kind = shape.kind, .size = shape.ranks}, [&](std::unique_ptr<Transport> transport) {
@@ -148,7 +148,7 @@ TEST_CASE("chain broadcast from every root") {
 }
 
 TEST_CASE("pairwise alltoall of unequal blocks") {
-  for (const Shape& shape : shapes()) {
+  for (const RankShape& shape : shapes()) {
     CAPTURE(transport_name(shape.kind), shape.ranks, shape.unit);
     const auto members = all_ranks(shape.ranks);
     const auto size_between = [&](int source, int target) { return uneven(source + 3 * target, shape.unit); };

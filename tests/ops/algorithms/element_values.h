@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/tensor/collective.h"
-#include "core/tensor/dtype.h"
+#include "core/tensor/tensor.h"
 #include "tests/support/sanitized.h"
 
 namespace hvd::testing {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/tensor/dtype.h"
+#include "core/tensor/tensor.h"
 #include "tests/ops/reduction/wide_reference.h"
 
 namespace hvd {

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/tensor/dtype.h"
+#include "core/tensor/tensor.h"
 
 namespace hvd::testing {
 
