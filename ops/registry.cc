@@ -42,6 +42,7 @@ std::shared_ptr<Transport> connect_all(const BackendContext& context) {
       MeshSetup{
           .rank = topology.rank,
           .ranks = all_ranks(topology.size),
+          .job_ranks = topology.job_ranks,
           .store = context.store,
           .job_key = context.job_key,
           .local_hosts = addresses,

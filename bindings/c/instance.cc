@@ -231,6 +231,7 @@ std::shared_ptr<Runtime> Instance::joined_runtime() {
 }
 
 std::shared_ptr<const Metrics> Instance::metrics() {
+  refuse_if_forked(*this);  // before the lock, which another thread may have held at the fork
   {
     const MutexLock lock(mutex_);
     if (of_server_) return of_server_;

@@ -35,8 +35,7 @@ LogLevel parse_log_level(std::string_view text) {
   for (const auto& [name, level] : kNames) {
     if (lower == name) return level;
   }
-  throw InvalidArgument("log level '" + std::string(text) +
-                        "' is not one of trace, debug, info, warning, error, fatal, off");
+  throw InvalidArgument("one of trace, debug, info, warning, error, fatal, off");
 }
 
 // The logger is made directly, not through spdlog's registry: the registry is a process-wide object.

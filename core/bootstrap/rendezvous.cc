@@ -21,13 +21,11 @@ namespace hvd {
 namespace {
 
 constexpr std::size_t kInfoBytes = 1024;
-constexpr std::size_t kMaxHostAddresses = 16;
 constexpr std::size_t kMaxFailure = 400;
 constexpr const char* kLoopback = "127.0.0.1";
 
 std::vector<std::string> addresses_or_loopback() {
-  std::vector<std::string> result;
-  for (const LocalAddress& own : local_addresses()) result.push_back(own.address);
+  std::vector<std::string> result = addresses_of(local_addresses(), {}, "");
   if (result.empty()) result.emplace_back(kLoopback);
   return result;
 }
@@ -59,7 +57,7 @@ RendezvousInfo parse(std::span<const std::byte> bytes) {
   RendezvousInfo info{
       .failure = {}, .key = JobKey::from_hex(reader.get_string()), .port = reader.get<std::uint16_t>(), .hosts = {}};
   const auto count = reader.get_count(1);
-  for (std::uint32_t i = 0; i < count && i < kMaxHostAddresses; ++i) info.hosts.push_back(reader.get_string());
+  for (std::uint32_t i = 0; i < count && i < kMaxAddresses; ++i) info.hosts.push_back(reader.get_string());
   return info;
 }
 
@@ -216,8 +214,10 @@ SharedMemory hand_out(const Topology& topology, const Store& store, const JobKey
   std::vector<int> missing = topology.hosts[static_cast<std::size_t>(topology.host())];
   std::erase(missing, topology.rank);
   while (!missing.empty()) {
+    std::vector<int> job_ranks;  // in a process set people know its ranks by other numbers
+    for (const int rank : missing) job_ranks.push_back(topology.job_ranks[static_cast<std::size_t>(rank)]);
     Peer peer = acceptor.accept(deadline,
-                                (missing.size() == 1 ? "rank " : "ranks ") + ranges_text(missing) +
+                                (missing.size() == 1 ? "rank " : "ranks ") + ranges_text(job_ranks) +
                                     " of this host to map the shared memory '" + store_key + "'",
                                 store.alarm());
     if (std::erase(missing, peer.rank) == 0) {

@@ -69,6 +69,7 @@ Topology make_topology(int rank, std::vector<RankIdentity> identities) {
   const std::vector<int>& mine = topology.hosts[index(topology.host())];
   topology.local_size = static_cast<int>(mine.size());
   topology.local_rank = static_cast<int>(std::ranges::lower_bound(mine, rank) - mine.begin());
+  topology.job_local_rank = topology.local_rank;
   topology.local_cpus = count_cpus(topology.identities, mine);
 
   // Hosts without a rank of this local rank are not counted.
@@ -93,6 +94,7 @@ Topology make_subset(const Topology& whole, const std::vector<int>& ranks) {
   const auto own = std::ranges::find(ranks, whole.rank);
   Topology topology = make_topology(static_cast<int>(own - ranks.begin()), std::move(identities));
   topology.job_ranks = std::move(job_ranks);
+  topology.job_local_rank = whole.job_local_rank;
   return topology;
 }
 

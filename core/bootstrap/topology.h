@@ -22,6 +22,7 @@ struct Topology {
   int cross_rank = 0, cross_size = 1;  // among the ranks with the same local rank, in host order
   bool homogeneous = true;             // every host has the same number of ranks
   int local_cpus = 0;                  // that ranks of this host may run on, each counted once
+  int job_local_rank = 0;              // local_rank in the whole job, by which launchers and programs assign GPUs
 
   std::vector<RankIdentity> identities;  // by rank
   std::vector<int> job_ranks;            // by rank: its number in the job, of which this topology may be a subset

@@ -16,6 +16,7 @@ CoordinatorOptions coordinator_options(const Topology& topology, const Config& c
                                        bool locks) {
   return {.process_set = process_set,
           .size = topology.size,
+          .job_ranks = topology.job_ranks,
           .cache_capacity = static_cast<std::size_t>(config.negotiation.cache_capacity),
           .stall_check = config.timeouts.stall_check,
           .stall_warning = config.timeouts.stall_warning,

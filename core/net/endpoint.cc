@@ -73,7 +73,6 @@ Endpoint unix_endpoint(const std::string& name) {
   return endpoint;
 }
 
-constexpr std::size_t kMaxAddresses = 16;
 constexpr std::string_view kLinkLocal = "169.254.";  // self-assigned without a network
 
 // At least so many if the lease is long enough: one lost packet must not end a connection.
@@ -233,7 +232,7 @@ std::vector<LocalAddress> local_addresses() {
   std::vector<LocalAddress> addresses;
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return addresses;
-  for (const ifaddrs* entry = list; entry != nullptr && addresses.size() < kMaxAddresses; entry = entry->ifa_next) {
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     const bool usable = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_LOOPBACK) == 0;
     if (!usable || entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
     Endpoint endpoint;
@@ -251,7 +250,7 @@ std::vector<std::string> addresses_of(const std::vector<LocalAddress>& own, cons
   std::string there;
   for (const LocalAddress& entry : own) {
     there += (there.empty() ? "" : ", ") + entry.interface + " (" + entry.address + ")";
-    if (interfaces.empty()) result.push_back(entry.address);
+    if (interfaces.empty() && result.size() < kMaxAddresses) result.push_back(entry.address);
   }
   for (const std::string& interface : interfaces) {
     for (const LocalAddress& entry : own) {

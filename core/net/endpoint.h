@@ -58,11 +58,14 @@ struct LocalAddress {
 };
 
 // The addresses at which other hosts may reach this one, in the system's order: of interfaces that are up, without
-// loopback and 169.254.0.0/16, at most 16. Empty without a network.
+// loopback and 169.254.0.0/16. Empty without a network.
 std::vector<LocalAddress> local_addresses();
 
-// The addresses of the interfaces that the user has named, in the user's order; all addresses if none are named. Throws
-// InvalidArgument, which begins with `option`, if none of the named interfaces exists. Pure.
+// So many of them are told to others, who try one after the other.
+inline constexpr std::size_t kMaxAddresses = 16;
+
+// The addresses of the interfaces that the user has named, in the user's order; if none are named, the first
+// kMaxAddresses. Throws InvalidArgument, which begins with `option`, if none of the named interfaces exists. Pure.
 std::vector<std::string> addresses_of(const std::vector<LocalAddress>& own, const std::vector<std::string>& interfaces,
                                       const char* option);
 

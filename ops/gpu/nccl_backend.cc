@@ -242,13 +242,15 @@ class NcclBackend final : public Backend {
     parts_.log.info("GPU " + std::to_string(device_) + " of " + driver_->describe() + "; " + library_->describe());
   }
 
-  // A joined rank that never had a GPU tensor takes part with the device that is most likely assigned to it.
+  // A joined rank that never had a GPU tensor takes part with the device that is most likely assigned to it. In a
+  // process set that does not follow from the local rank there, which another rank's GPU may have in the job: NCCL
+  // refuses a communicator that has a device twice.
   nccl::NcclRankInfo prepare_rank_info(const CollectiveCall& call) {
     nccl::NcclRankInfo own;
     try {
       driver_ = parts_.devices->driver();
       if (driver_->devices() == 0) throw Unsupported("there is no GPU");
-      device_ = call.ordinal >= 0 ? call.ordinal : parts_.topology.local_rank % driver_->devices();
+      device_ = call.ordinal >= 0 ? call.ordinal : parts_.topology.job_local_rank % driver_->devices();
       library_ = std::make_shared<nccl::Library>(parts_.config.gpu.nccl_library);
       if (parts_.topology.rank == 0) library_->check(library_->call().unique_id(&own.id), "ncclGetUniqueId");
       load_kernels();

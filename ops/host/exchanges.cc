@@ -304,7 +304,6 @@ void host_alltoall(HostContext& context, const Piece& piece, const HostCounts& c
     moves.push_back({static_cast<int>(peer), 0, std::accumulate(row.begin(), local_place, std::int64_t{0}), from[peer],
                      *local_place});
   }
-  copy_elements(from[self], to[self], counts[self][self], size);
   own[0].elements = sent;
 
   context.window.waits().begin("alltoall");
@@ -313,6 +312,8 @@ void host_alltoall(HostContext& context, const Piece& piece, const HostCounts& c
     if (path == DataPath::peer_memory && move_by_reading(context, own, moves, size)) return;
     alltoall_in_chunks(context, to, from, counts, size);
   });
+  // Last: a rank may still decline, and no output may have changed then.
+  copy_elements(from[self], to[self], counts[self][self], size);
 }
 
 }  // namespace hvd

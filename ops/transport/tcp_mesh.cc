@@ -33,6 +33,11 @@ std::string list_ranks(const std::vector<int>& ranks, const DescribeRank& descri
   return text;
 }
 
+// A rank of a process set has another number in the job, by which a Status names a culprit.
+int job_rank_of(int rank, const MeshSetup& setup) {
+  return setup.job_ranks.empty() ? rank : setup.job_ranks[static_cast<std::size_t>(rank)];
+}
+
 // The published entry of a rank.
 struct Offer {
   int sockets;                     // on each network
@@ -76,7 +81,7 @@ std::vector<Socket> connect_to(int peer, const MeshSetup& setup) {
     }
     return sockets;
   } catch (const Timeout& error) {  // other errors name their subject: an abort's error is not about this peer
-    throw Error(Status(error.code(), with_name(error), peer));
+    throw Error(Status(error.code(), with_name(error), job_rank_of(peer, setup)));
   } catch (const PeerLost& error) {
     throw PeerLost(with_name(error));
   } catch (const InvalidArgument& error) {
@@ -89,7 +94,7 @@ Peer accept_one(Acceptor& acceptor, const std::vector<int>& missing, const MeshS
     return acceptor.accept(setup.deadline, "data connections of " + list_ranks(missing, setup.describe),
                            setup.store.alarm());
   } catch (const Timeout& error) {
-    throw Error(Status(error.code(), error.what(), missing.front()));
+    throw Error(Status(error.code(), error.what(), job_rank_of(missing.front(), setup)));
   }
 }
 

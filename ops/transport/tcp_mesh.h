@@ -29,7 +29,8 @@ inline constexpr std::size_t kMaxNetworks = 16;
 
 struct MeshSetup {
   int rank = 0;
-  std::vector<int> ranks;  // global ranks to connect with each other, including the local one
+  std::vector<int> ranks;           // global ranks to connect with each other, including the local one
+  std::vector<int> job_ranks = {};  // by rank: its number in the job, which a Status needs; empty: the same
   Store& store;
   const JobKey& job_key;
   std::vector<std::string>

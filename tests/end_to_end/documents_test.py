@@ -55,3 +55,12 @@ def test_no_option_of_a_launcher_is_forgotten(launcher, at_least):
     assert len(names) >= at_least
     known = in_the_document()
     assert sorted(name for name in names if name.lstrip("-").replace("_", "-") not in known) == []
+
+
+def test_every_port_is_in_the_security_document():
+    source = (ROOT / "core/net/authentication.cc").read_text()
+    purposes = re.findall(r'case Purpose::\w+: return "([^"]+)";', source)
+    assert len(purposes) >= 7
+    section = (ROOT / "docs/security.md").read_text().split("## Unauthenticated connections")[1]
+    ports = [row.split("|")[1] for row in section.split("\n\n")[1].splitlines()]
+    assert [name for name in purposes if not any(name.rstrip("s") in port for port in ports)] == []

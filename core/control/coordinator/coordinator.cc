@@ -39,6 +39,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const DescribeRank& 
     : process_set_(options.process_set),
       max_row_bytes_(options.max_row_bytes),
       all_(0, options.size),
+      job_ranks_(options.job_ranks),
       describe_rank_(describe_rank),
       sources_(sources_of(options)),
       stalls_(stall_inspector_for(options)),
@@ -307,10 +308,10 @@ void Coordinator::inspect_stalls(TimePoint now) {
                        .since = last_request_at_,
                        .missing = expected.to_vector()});
   }
-  StallInspector::Findings findings = stalls_.inspect(waiting, now, describe_rank_);
+  StallInspector::Findings findings = stalls_.inspect(waiting, now, describe_rank_, job_ranks_);
   if (!findings.warning.empty()) outgoing_.warnings.push_back(std::move(findings.warning));
   for (const std::size_t i : findings.expired) {
-    const Status status = stall_status(waiting[i], now, describe_rank_);
+    const Status status = stall_status(waiting[i], now, describe_rank_, job_ranks_);
     waiters[i] != nullptr ? fail(*waiters[i], status) : fail_join(status);
   }
 }

@@ -43,6 +43,7 @@ namespace hvd {
 struct CoordinatorOptions {
   std::int32_t process_set = kGlobalProcessSet;  // the one that this coordinator serves
   int size = 1;                                  // ranks from 0
+  std::vector<int> job_ranks{};                  // by rank: its number in the job; empty: the same
   // Which ranks send messages, and for which ranks; together all of them.
   std::map<int, RankSet> sources{};
   std::size_t cache_capacity = 1024;  // responses; 0: no cache
@@ -113,6 +114,7 @@ class Coordinator {
   const std::int32_t process_set_;
   const std::size_t max_row_bytes_;
   const RankSet all_;
+  const std::vector<int> job_ranks_;
   const DescribeRank describe_rank_;
   Sources sources_;
   StallInspector stalls_;

@@ -12,8 +12,15 @@ constexpr std::size_t kMaxRanksDescribed = 3;
 
 }  // namespace
 
-std::string describe_ranks(const std::vector<int>& ranks, const DescribeRank& describe_rank) {
-  if (ranks.size() > kMaxRanksDescribed) return "ranks " + ranges_text(ranks);
+std::string describe_ranks(const std::vector<int>& ranks, const DescribeRank& describe_rank,
+                           const std::vector<int>& job_ranks) {
+  if (ranks.size() > kMaxRanksDescribed) {
+    std::vector<int> numbers = ranks;
+    if (!job_ranks.empty()) {
+      for (int& number : numbers) number = job_ranks[static_cast<std::size_t>(number)];
+    }
+    return "ranks " + ranges_text(numbers);
+  }
   std::string text;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
@@ -22,10 +29,11 @@ std::string describe_ranks(const std::vector<int>& ranks, const DescribeRank& de
   return text;
 }
 
-Status stall_status(const WaitingOperation& operation, TimePoint now, const DescribeRank& describe_rank) {
+Status stall_status(const WaitingOperation& operation, TimePoint now, const DescribeRank& describe_rank,
+                    const std::vector<int>& job_ranks) {
   return Status(StatusCode::timeout, operation_text(operation.collective, operation.name) + ": given up after " +
                                          age_text(now - operation.since) + " of waiting for " +
-                                         describe_ranks(operation.missing, describe_rank) + " to submit it");
+                                         describe_ranks(operation.missing, describe_rank, job_ranks) + " to submit it");
 }
 
 StallInspector::StallInspector(Duration warning, Duration limit) : warning_(warning), limit_(limit) {}
@@ -43,7 +51,7 @@ bool StallInspector::nothing_waits() const { return waiting_ == 0; }
 Deadline StallInspector::next_check() const { return next_check_; }
 
 StallInspector::Findings StallInspector::inspect(std::span<const WaitingOperation> operations, TimePoint now,
-                                                 const DescribeRank& describe_rank) {
+                                                 const DescribeRank& describe_rank, const std::vector<int>& job_ranks) {
   Findings findings;
   if (operations.empty()) return findings;
   const bool overdue = warning_ > Duration::zero() && now - operations.front().since >= warning_;
@@ -52,7 +60,7 @@ StallInspector::Findings StallInspector::inspect(std::span<const WaitingOperatio
     const bool is_first = last_warning_.empty();
     Stalled found = stalled(operations, now);
     if (found != last_warning_) {
-      findings.warning = warning(operations, now, describe_rank);
+      findings.warning = warning(operations, now, describe_rank, job_ranks);
       pause_ = is_first ? warning_ : pause_ * 2;
       last_warning_ = std::move(found);
     }
@@ -90,7 +98,7 @@ void StallInspector::plan_check(TimePoint oldest) {
 
 // Lists names with the same missing ranks together.
 std::string StallInspector::warning(std::span<const WaitingOperation> operations, TimePoint now,
-                                    const DescribeRank& describe_rank) const {
+                                    const DescribeRank& describe_rank, const std::vector<int>& job_ranks) const {
   std::vector<std::pair<const std::vector<int>*, std::string>> groups;
   std::size_t listed = 0;
   std::size_t stalled = 0;
@@ -108,7 +116,7 @@ std::string StallInspector::warning(std::span<const WaitingOperation> operations
   std::string text = "stalled: ";
   for (const auto& [missing, names] : groups) {
     if (text.back() != ' ') text += "; ";
-    text += "waiting for " + describe_ranks(*missing, describe_rank) + " to submit " + names;
+    text += "waiting for " + describe_ranks(*missing, describe_rank, job_ranks) + " to submit " + names;
   }
   if (stalled > listed) text += "; and " + std::to_string(stalled - listed) + " more";
   return text;

@@ -28,11 +28,14 @@ struct WaitingOperation {
   std::vector<int> missing;  // ranks of the set that have not asked for it, ascending
 };
 
-// "rank 2 on host-b (pid 1234) and rank 5 on ..."; more than a few as ranges: "ranks 1-15, 20".
-std::string describe_ranks(const std::vector<int>& ranks, const DescribeRank& describe_rank);
+// "rank 2 on host-b (pid 1234) and rank 5 on ..."; more than a few as ranges: "ranks 1-15, 20". `job_ranks`: each
+// rank's number in the job, by which people know it; empty: the same.
+std::string describe_ranks(const std::vector<int>& ranks, const DescribeRank& describe_rank,
+                           const std::vector<int>& job_ranks = {});
 
 // The error of an operation that has reached the limit.
-Status stall_status(const WaitingOperation& operation, TimePoint now, const DescribeRank& describe_rank);
+Status stall_status(const WaitingOperation& operation, TimePoint now, const DescribeRank& describe_rank,
+                    const std::vector<int>& job_ranks = {});
 
 class StallInspector {
  public:
@@ -52,7 +55,8 @@ class StallInspector {
     std::vector<std::size_t> expired;  // indices of the operations that have reached the limit
   };
   // `operations`: all waiting operations, oldest first.
-  Findings inspect(std::span<const WaitingOperation> operations, TimePoint now, const DescribeRank& describe_rank);
+  Findings inspect(std::span<const WaitingOperation> operations, TimePoint now, const DescribeRank& describe_rank,
+                   const std::vector<int>& job_ranks = {});
 
  private:
   // An operation, and its missing ranks.
@@ -61,8 +65,8 @@ class StallInspector {
   void plan_check(TimePoint oldest);
   void forget();
   Stalled stalled(std::span<const WaitingOperation> operations, TimePoint now) const;
-  std::string warning(std::span<const WaitingOperation> operations, TimePoint now,
-                      const DescribeRank& describe_rank) const;
+  std::string warning(std::span<const WaitingOperation> operations, TimePoint now, const DescribeRank& describe_rank,
+                      const std::vector<int>& job_ranks) const;
 
   Duration warning_;
   Duration limit_;

@@ -562,6 +562,26 @@ TEST_CASE("a forked child is refused at once, also where it holds a work of its 
   CHECK(in_forked_child([] { return hvd_init() == HVD_OK && hvd_shutdown() == HVD_OK; }));
 }
 
+TEST_CASE("a forked child waits for no lock that another thread had at the fork") {
+  if (hvd::testing::kSanitized) return;  // their allocators do not prepare for a fork beside other threads
+  const Job job;
+  std::atomic<bool> is_over{false};
+  std::thread other([&] {
+    while (!is_over) hvd_is_initialized();
+  });
+  bool are_refused = true;
+  for (int i = 0; are_refused && i < 300; ++i) {
+    are_refused = in_forked_child([] {
+      const hvd_metric* metrics = nullptr;
+      std::size_t count = 0;
+      return hvd_get_metrics(&metrics, &count) == HVD_NOT_INITIALIZED;
+    });
+  }
+  is_over = true;
+  other.join();
+  CHECK(are_refused);
+}
+
 TEST_CASE("parameter servers: a forked child is refused at once, and its parent's connection goes on") {
   const Job job;
   hvd_ps* ps = nullptr;

@@ -144,7 +144,7 @@ TEST_CASE("a bad value is refused with its variable, itself and what is allowed"
       {"HVD_CHUNK_BYTES", "5000", "multiple of 4096"},
       {"HVD_CHUNK_BYTES", "0", "multiple of 4096"},
       {"HVD_AUTOTUNE_STEPS_PER_SAMPLE", "0", "from 1"},
-      {"HVD_LOG_LEVEL", "loud", "warning"},
+      {"HVD_LOG_LEVEL", "loud", "expected one of trace"},
       {"HOROVOD_CACHE_CAPACITY", "many", "whole number"},
   };
   for (const Case& c : cases) {

@@ -12,7 +12,7 @@ TEST_CASE("levels have names, Horovod's included") {
   CHECK(parse_log_level("Fatal") == LogLevel::error);
   CHECK(parse_log_level("TRACE") == LogLevel::trace);
   CHECK(parse_log_level("off") == LogLevel::off);
-  CHECK_THROWS_WITH(parse_log_level("loud"), Catch::Matchers::Contains("'loud'"));
+  CHECK_THROWS_WITH(parse_log_level("loud"), Catch::Matchers::StartsWith("one of trace"));
 }
 
 TEST_CASE("lines below the level are not written, others say who speaks") {

@@ -308,6 +308,13 @@ TEST_CASE("a rank that does not come is named") {
   CHECK_THROWS_WITH(lowest.get(), Catch::Matchers::Contains("ranks 2, 3 of this host"));
 }
 
+TEST_CASE("a rank of a process set that does not come is named by its number in the job") {
+  const Ranks ranks("aaaa");
+  const Topology set = make_subset(make_topology(1, ranks_on("aaaa")), {1, 3});
+  CHECK_THROWS_WITH(share_with_host(set, ranks.store, ranks.key, "data", {kBytes}, ranks.log, deadline_after(50ms)),
+                    Catch::Matchers::Contains("rank 3 of this host"));
+}
+
 TEST_CASE("a host whose lowest rank does not come") {
   Ranks ranks("aa");
   CHECK_THROWS_AS(ranks.start(1, "data", 50ms).get(), Timeout);

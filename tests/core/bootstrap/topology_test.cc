@@ -83,6 +83,13 @@ TEST_CASE("every rank of every host sees the same table") {
   }
 }
 
+TEST_CASE("a rank keeps the local rank of the job in a subset") {
+  const Topology subset = make_subset(make_topology(4, ranks_on("aabbb")), {1, 4});
+  CHECK(subset.local_rank == 0);
+  CHECK(subset.job_local_rank == 2);
+  CHECK(make_topology(4, ranks_on("aabbb")).job_local_rank == 2);
+}
+
 TEST_CASE("ranks are described for people") {
   const Topology t = make_topology(0, ranks_on("ab"));
   CHECK(t.describe(1) == "rank 1 on host-b (pid 101)");

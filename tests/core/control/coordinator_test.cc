@@ -597,6 +597,17 @@ TEST_CASE("A rank that leaves ends everything after what is ready") {
   CHECK(job.coordinator.next_deadline() == Deadline::max());
 }
 
+TEST_CASE("Many ranks of a process set are called by their numbers in the job") {
+  Job job({.size = 5, .job_ranks = {3, 4, 5, 6, 7}, .stall_warning = 10s, .stall_limit = 25s});
+  job.ask(0, allreduce("x"));
+  job.now = kStart + 10s;
+  CHECK(job.next_entries().empty());
+  CHECK(job.warnings == std::vector<std::string>{"stalled: waiting for ranks 4-7 to submit allreduce 'x' (10.0 s)"});
+  job.now = kStart + 25s;
+  CHECK(job.response().status.message() ==
+        "allreduce 'x': given up after 25.0 s of waiting for ranks 4-7 to submit it");
+}
+
 TEST_CASE("Stalls are reported, and given up at the limit") {
   Job job(3, 16, 25s);
   CHECK(job.coordinator.next_deadline() == Deadline::max());

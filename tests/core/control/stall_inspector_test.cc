@@ -20,6 +20,7 @@ TEST_CASE("Ranks are described, and many of them as ranges") {
   CHECK(describe_ranks({0, 1, 2}, describe_test_rank) == "rank 0 on host-a, rank 1 on host-b and rank 2 on host-c");
   CHECK(describe_ranks({1, 2, 3, 7, 8, 10}, describe_test_rank) == "ranks 1-3, 7, 8, 10");
   CHECK(describe_ranks({4, 5, 6, 7}, describe_test_rank) == "ranks 4-7");
+  CHECK(describe_ranks({1, 2, 3, 4}, describe_test_rank, {3, 4, 5, 6, 9}) == "ranks 4-6, 9");
 }
 
 TEST_CASE("The deadline follows the oldest operation and is gone when nothing waits") {

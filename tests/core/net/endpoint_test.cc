@@ -1,6 +1,11 @@
 #include "core/net/endpoint.h"
 
+#include <sched.h>
+
+#include <cstdlib>
 #include <optional>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "core/base/error.h"
@@ -35,6 +40,31 @@ TEST_CASE("malformed addresses are refused") {
                "tcp:" + std::string(256, 'h') + ":1", std::string("udp:host:1"), std::string("tcp:a\0b:1", 9));
   CAPTURE(text);
   CHECK_THROWS_AS(Address::parse(text), InvalidArgument);
+}
+
+TEST_CASE("of many addresses the first are taken, but an interface that is named is found behind them") {
+  std::vector<LocalAddress> own;
+  for (int i = 0; i < 20; ++i) own.push_back({.interface = "br-" + std::to_string(i), .address = std::to_string(i)});
+  CHECK(addresses_of(own, {}, "").size() == kMaxAddresses);
+  CHECK(addresses_of(own, {"br-19"}, "HVD_NETWORK_INTERFACES") == std::vector<std::string>{"19"});
+}
+
+// In a network namespace of a thread, and of the processes that it starts.
+TEST_CASE("a host has as many addresses as it has") {
+  bool permitted = false;
+  std::vector<LocalAddress> own;
+  std::thread elsewhere([&] {
+    permitted = unshare(CLONE_NEWNET) == 0 && std::system(
+                                                  "ip link add br0 type veth peer name br1 && ip link set br0 up && "
+                                                  "for i in $(seq 20); do ip addr add 10.9.$i.1/24 dev br0; done") == 0;
+    own = local_addresses();
+  });
+  elsewhere.join();
+  if (!permitted) {
+    WARN("namespaces are not permitted here, or there is no ip");
+    return;
+  }
+  CHECK(own.size() == 20);
 }
 
 TEST_CASE("keep-alive probes are spread over the lease") {

@@ -78,6 +78,15 @@ TEST_CASE(
   CHECK(table_of({kTenGigabit, false}, 64).text().find("nothing by") == std::string::npos);
 }
 
+TEST_CASE("between two ranks, where two algorithms send the same messages, rounding does not choose") {
+  for (const double factor : {1.0, 1.1, 1.3, 1.7, 2.3}) {
+    CAPTURE(factor);
+    const LinkCosts costs{
+        .latency = 27e-6 * factor, .per_byte = factor / 1.2e9, .per_message = 22e-6, .reduce_per_byte = 1 / 2.3e9};
+    CHECK(order(table_of({costs}, 2)).find("bruck") == std::string::npos);
+  }
+}
+
 TEST_CASE("what the user wants goes before what the model finds") {
   const auto plain = table_of({kTenGigabit}, 16);
   const auto table = table_of({kTenGigabit, true, override_of("allreduce:100-5000=ring;1m-=direct")}, 16);

@@ -134,6 +134,22 @@ TEST_CASE("a rank that has joined takes part with neutral elements") {
   }));
 }
 
+TEST_CASE("a rank that has joined a process set takes part with its own GPU, not with another rank's") {
+  const FakeGpu gpu;
+  REQUIRE_NOTHROW(run_gpu_ranks(3, [&](Runtime& runtime) {
+    const int rank = runtime.topology().rank;
+    const std::int32_t set = runtime.sets().add({1, 2});
+    if (rank == 0) return;
+    const GpuTensor tensor(gpu, runtime, {1});
+    CallArguments call = allreduce_of(tensor, "x");
+    call.process_set = set;
+    if (rank == 1) perform(runtime, call);  // the set's first GPU tensor, which rank 2 has not
+    perform(runtime, {.collective = Collective::join, .process_set = set});
+    perform(runtime, call);
+    require(tensor.values() == std::vector<float>{2}, "wrong sum");
+  }));
+}
+
 TEST_CASE("a rank that has joined has nothing to give, and gets nothing") {
   const FakeGpu gpu;
   REQUIRE_NOTHROW(run_gpu_ranks(3, [&](Runtime& runtime) {

@@ -118,6 +118,12 @@ TEST_CASE("ranks that do not come are named") {
     CHECK(status.code() == StatusCode::timeout);
     CHECK(has(status.message(), "rank 0 on host-0"));
   }
+  SECTION("and blamed by their numbers in the job") {
+    MeshSetup lower = job.setup(0, {0, 1}, 50ms), higher = job.setup(1, {0, 1}, 50ms);
+    lower.job_ranks = higher.job_ranks = {2, 5};
+    CHECK(status_of([&] { connect_mesh(higher); }).culprit() == 2);
+    CHECK(status_of([&] { connect_mesh(lower); }).culprit() == 5);
+  }
   SECTION("an address where nobody listens any more") {
     job.store.set("data/0", "1 tcp:127.0.0.1:1");
     const Status status = status_of([&] { connect_mesh(job.setup(1, {0, 1}, 50ms)); });
