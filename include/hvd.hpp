@@ -286,6 +286,7 @@ void allreduce(const In& input, Out&& output, ReduceOp op = sum, const Options& 
 // std::vector<std::span<float>>; it may be destroyed after the call, the memory of its members may not.
 template <typename How = detail::Begin, std::ranges::range Group>
 auto grouped_allreduce_async(Group&& group, ReduceOp op = sum, const Options& options = {}) {
+  detail::check_members_outlive_call<Group>();
   std::vector<detail::Tensor> pinned;
   for (auto&& values : group) {
     detail::check_writable<decltype(values)>();
@@ -302,7 +303,7 @@ auto grouped_allreduce_async(Group&& group, ReduceOp op = sum, const Options& op
 
 template <std::ranges::range Group>
 void grouped_allreduce(Group&& group, ReduceOp op = sum, const Options& options = {}) {
-  grouped_allreduce_async<detail::Perform>(group, op, options);
+  grouped_allreduce_async<detail::Perform>(std::forward<Group>(group), op, options);
 }
 
 // Returns the values of all ranks, in rank order; the number of values may differ between ranks.

@@ -92,7 +92,8 @@ class [[nodiscard]] Call {
   explicit Call(hvd_ps_work* work) : work_(work) {}
   Call(Call&& other) noexcept : work_(std::exchange(other.work_, nullptr)) {}
   Call& operator=(Call&& other) noexcept {
-    std::swap(work_, other.work_);
+    Call moved(std::move(other));  // which leaves `other` empty, and waits for the call that was here
+    std::swap(work_, moved.work_);
     return *this;
   }
   ~Call() {
@@ -111,58 +112,61 @@ class [[nodiscard]] Call {
   hvd_ps_work* work_;
 };
 
-// An open table. Refers to its Servers, which must outlive it. A call without keys applies to a whole dense table.
+// An open table. Refers to its Servers, which must outlive it; once these are closed, its functions throw
+// InvalidArgument. A call without keys applies to a whole dense table.
 class Table {
  public:
-  Table(hvd_ps* servers, std::int32_t number, std::int32_t width) : ps_(servers), number_(number), width_(width) {}
+  // `servers`: where the connection is, or null once it is closed.
+  Table(hvd_ps* const* servers, std::int32_t number, std::int32_t width)
+      : ps_(servers), number_(number), width_(width) {}
 
   using Keys = std::span<const std::uint64_t>;
 
   void pull(Keys keys, std::span<float> rows) const {
     require(keys, rows.size());
-    detail::check(hvd_ps_pull(ps_, number_, address_of(keys), keys.size(), rows.data(), nullptr));
+    detail::check(hvd_ps_pull(*ps_, number_, address_of(keys), keys.size(), rows.data(), nullptr));
   }
   void push(Keys keys, std::span<const float> gradients) const {
     require(keys, gradients.size());
-    detail::check(hvd_ps_push(ps_, number_, address_of(keys), keys.size(), gradients.data(), nullptr));
+    detail::check(hvd_ps_push(*ps_, number_, address_of(keys), keys.size(), gradients.data(), nullptr));
   }
   void push_pull(Keys keys, std::span<const float> gradients, std::span<float> rows) const {
     require(keys, gradients.size());
     require(keys, rows.size());
     detail::check(
-        hvd_ps_push_pull(ps_, number_, address_of(keys), keys.size(), gradients.data(), rows.data(), nullptr));
+        hvd_ps_push_pull(*ps_, number_, address_of(keys), keys.size(), gradients.data(), rows.data(), nullptr));
   }
   Call pull_async(Keys keys, std::span<float> rows) const {
     require(keys, rows.size());
     hvd_ps_work* work = nullptr;
-    detail::check(hvd_ps_pull(ps_, number_, address_of(keys), keys.size(), rows.data(), &work));
+    detail::check(hvd_ps_pull(*ps_, number_, address_of(keys), keys.size(), rows.data(), &work));
     return Call(work);
   }
   Call push_async(Keys keys, std::span<const float> gradients) const {
     require(keys, gradients.size());
     hvd_ps_work* work = nullptr;
-    detail::check(hvd_ps_push(ps_, number_, address_of(keys), keys.size(), gradients.data(), &work));
+    detail::check(hvd_ps_push(*ps_, number_, address_of(keys), keys.size(), gradients.data(), &work));
     return Call(work);
   }
 
   void fill(std::span<const float> values) const {
-    detail::check(hvd_ps_fill(ps_, number_, values.data(), values.size(), nullptr));
+    detail::check(hvd_ps_fill(*ps_, number_, values.data(), values.size(), nullptr));
   }
   void pull(std::span<float> values) const {
-    detail::check(hvd_ps_pull(ps_, number_, nullptr, values.size(), values.data(), nullptr));
+    detail::check(hvd_ps_pull(*ps_, number_, nullptr, values.size(), values.data(), nullptr));
   }
   void push(std::span<const float> gradients) const {
-    detail::check(hvd_ps_push(ps_, number_, nullptr, gradients.size(), gradients.data(), nullptr));
+    detail::check(hvd_ps_push(*ps_, number_, nullptr, gradients.size(), gradients.data(), nullptr));
   }
 
   // Rows that pulls have found in this worker's cache.
   std::uint64_t cached() const {
     std::uint64_t found = 0, missing = 0;
-    detail::check(hvd_ps_cache_counts(ps_, number_, &found, &missing));
+    detail::check(hvd_ps_cache_counts(*ps_, number_, &found, &missing));
     return found;
   }
 
-  void set_learning_rate(float rate) const { detail::check(hvd_ps_set_learning_rate(ps_, number_, rate, nullptr)); }
+  void set_learning_rate(float rate) const { detail::check(hvd_ps_set_learning_rate(*ps_, number_, rate, nullptr)); }
 
  private:
   // Never null, which would mean the whole table.
@@ -177,7 +181,7 @@ class Table {
                           std::to_string(width_));
   }
 
-  hvd_ps* ps_;
+  hvd_ps* const* ps_;
   std::int32_t number_;
   std::int32_t width_;
 };
@@ -186,11 +190,7 @@ class Table {
 // not notify the servers, which then treat this worker as lost, as after an error.
 class Servers {
  public:
-  Servers() {
-    hvd_ps* ps = nullptr;
-    detail::check(hvd_ps_connect(&ps));
-    ps_.reset(ps);
-  }
+  Servers() { detail::check(hvd_ps_connect(ps_.get())); }
 
   Table open(const TableOptions& o) const {
     hvd_ps_table table = HVD_PS_TABLE_INIT;
@@ -211,30 +211,42 @@ class Servers {
     const hvd_ps_optimizer optimizer = o.optimizer.to_c();
     table.optimizer = &optimizer;
     std::int32_t number = 0;
-    detail::check(hvd_ps_open(ps_.get(), &table, &number));
+    detail::check(hvd_ps_open(connection(), &table, &number));
     return {ps_.get(), number, o.width};
   }
 
-  void clock() const { detail::check(hvd_ps_clock(ps_.get())); }
+  void clock() const { detail::check(hvd_ps_clock(connection())); }
   // Waits for all calls of this worker.
-  void flush() const { detail::check(hvd_ps_flush(ps_.get(), -1)); }
-  void snapshot(const std::string& folder) const { detail::check(hvd_ps_snapshot(ps_.get(), folder.c_str(), nullptr)); }
-  void restore(const std::string& folder) const { detail::check(hvd_ps_restore(ps_.get(), folder.c_str(), nullptr)); }
+  void flush() const { detail::check(hvd_ps_flush(connection(), -1)); }
+  void snapshot(const std::string& folder) const {
+    detail::check(hvd_ps_snapshot(connection(), folder.c_str(), nullptr));
+  }
+  void restore(const std::string& folder) const {
+    detail::check(hvd_ps_restore(connection(), folder.c_str(), nullptr));
+  }
   // Lines "<server> <table> <what> <number>".
   std::string stats() const {
     hvd_ps_work* work = nullptr;
-    detail::check(hvd_ps_stats(ps_.get(), &work));
+    detail::check(hvd_ps_stats(connection(), &work));
     const std::unique_ptr<hvd_ps_work, void (*)(hvd_ps_work*)> own(work, hvd_ps_work_free);
     detail::check(hvd_ps_work_wait(work, -1));
     return hvd_ps_work_stats(work);
   }
-  void close() { detail::check(hvd_ps_close(ps_.release())); }
+  void close() { detail::check(hvd_ps_close(ps_ ? std::exchange(*ps_, nullptr) : nullptr)); }
 
  private:
   struct Abandon {
-    void operator()(hvd_ps* ps) const { hvd_ps_abandon(ps); }
+    void operator()(hvd_ps** ps) const {
+      hvd_ps_abandon(*ps);
+      delete ps;
+    }
   };
-  std::unique_ptr<hvd_ps, Abandon> ps_;
+
+  // Null once it is closed, or after a move from this object.
+  hvd_ps* connection() const { return ps_ ? *ps_ : nullptr; }
+
+  // Tables refer to this pointer, which stays where it is when this object is moved.
+  std::unique_ptr<hvd_ps*, Abandon> ps_{new hvd_ps*(nullptr)};
 };
 
 }  // namespace ps

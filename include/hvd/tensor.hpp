@@ -61,6 +61,14 @@ constexpr void check_outlives_call() {
   static_assert(std::ranges::borrowed_range<R>, "hvd: a temporary would be gone before the operation is done");
 }
 
+// Of a group: std::vector{weights, biases} has copies of both, which it would take with it.
+template <typename Group>
+constexpr void check_members_outlive_call() {
+  static_assert(std::is_lvalue_reference_v<Group> || std::ranges::view<std::remove_cvref_t<Group>> ||
+                    std::ranges::borrowed_range<Value<Group>>,
+                "hvd: the members of a temporary group would be gone before the operation is done: give spans of them");
+}
+
 }  // namespace detail
 
 }  // namespace v1

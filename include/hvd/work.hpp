@@ -17,7 +17,8 @@ class Work {
   explicit Work(hvd_work* work) : work_(work) {}
   Work(Work&& other) noexcept : work_(std::exchange(other.work_, nullptr)) {}
   Work& operator=(Work&& other) noexcept {
-    std::swap(work_, other.work_);
+    Work moved(std::move(other));  // which leaves `other` empty, and waits for the operation that was here
+    std::swap(work_, moved.work_);
     return *this;
   }
   ~Work() {

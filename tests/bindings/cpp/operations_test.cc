@@ -174,6 +174,14 @@ TEST_CASE("futures: ready, wait, get once, move") {
   CHECK_FALSE(other.valid());
   CHECK_THROWS_AS(other.get(), hvd::InvalidArgument);
 
+  std::vector<int> others(10, 1);
+  auto earlier = hvd::allreduce_async(others), later = hvd::allreduce_async(values, hvd::max);
+  earlier = std::move(later);  // waits for the operation that it had
+  CHECK_FALSE(later.valid());
+  CHECK_THROWS_AS(later.wait(), hvd::InvalidArgument);
+  CHECK(others[0] == hvd::size());
+  earlier.get();
+
   { auto waits_at_the_end_of_the_scope = hvd::allreduce_async(values, hvd::max); }
   CHECK(values[0] == hvd::size());
   hvd::barrier();

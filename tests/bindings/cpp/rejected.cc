@@ -21,5 +21,11 @@ void rejected() {
   std::vector<float> input(2);
   std::vector<double> output(2);
   hvd::allreduce(input, output);
+#elif CASE == 6
+  std::vector<float> weights(2), biases(2);
+  auto future = hvd::grouped_allreduce_async(std::vector{weights, biases});
+#elif CASE == 7
+  std::vector<float> weights(2), biases(2);
+  hvd::grouped_allreduce(std::vector{weights, biases});
 #endif
 }

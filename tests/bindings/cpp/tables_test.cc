@@ -98,6 +98,8 @@ TEST_CASE("tables of all ranks") {
   CHECK_THROWS_AS(own.push(mine, negative), hvd::InvalidArgument);
   CHECK_THROWS_AS(hvd::ps::Servers(), hvd::InvalidArgument);  // one connection at a time
   servers.close();
+  CHECK_THROWS_AS(own.pull(mine, row), hvd::InvalidArgument);  // a closed connection is refused, and not followed
+  CHECK_THROWS_AS(own.cached(), hvd::InvalidArgument);
 }
 
 }  // namespace
