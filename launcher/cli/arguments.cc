@@ -139,11 +139,14 @@ void ArgumentReader::pass_on(const std::string& name, const std::string& typed, 
 bool ArgumentReader::take_own(const CLI::App& app, ProgramArguments& program_arguments) {
   std::string option = with_two_dashes(app, *next_);
   const bool is_long = option.starts_with("--");
-  if (!is_long && !has_attached_value(option)) return false;
+  // "-n=4", as argparse has it. CLI11 would take the sign for a part of the value.
+  const bool has_sign = !is_long && option.size() > 3 && option[2] == '=';
+  if (has_sign) option.erase(2, 1);
+  if (!is_long && !has_sign && !has_attached_value(option)) return false;
   const auto equals = is_long ? option.find('=') : std::string::npos;
   const std::string name = is_long ? option.substr(0, equals) : option.substr(0, 2);
   const CLI::Option* const own = app.get_option_no_throw(name);
-  if (own == nullptr) return false;
+  if (own == nullptr || (has_sign && own->get_expected_min() == 0)) return false;
   const Argument typed = next_++;
   const bool is_attached = is_long ? equals != std::string::npos : option.size() > 2;
   if (own->get_expected_min() > 0 && !is_attached) {

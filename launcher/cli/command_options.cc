@@ -65,7 +65,7 @@ void add_job_options(CLI::App& app, CommandLine& line) {
            "Never exceed the slots, nor this host's number of cores");
   job.value("--slots-per-host", "N|core|hwthread|gpu",
             "Slots of hosts without a number. Default: 1 with -H, else one per core");
-  job.repeatable("--genv", line.exports, "VAR[=VALUE]", "Like -x, for all programs; repeatable");
+  job.repeatable("--genv", line.exports, "VAR=VALUE", "Set a variable for all programs; repeatable");
   job.value("--config-file", line.config_file, "FILE", "Settings in YAML, with the keys of Horovod's file");
   job.repeatable("--mca,--gmca", "NAME VALUE", "A parameter of Open MPI, for its library; repeatable");
   job.value("--timeout", "SECONDS", "End the job after this time, with exit code 124");
@@ -168,8 +168,8 @@ void add_options_of_program(CLI::App& app, ProgramLine& program) {
                   "Hosts and their slots; repeatable. Default: the allocation, or this host");
   what.value("--hostfile,--machinefile", program.hostfile, "FILE",
              "The same, a host a line: \"HOST slots=N\" or \"HOST:N\"");
-  what.repeatable("-x,--env", program.exports, "VAR[=VALUE]",
-                  "Set or pass on a variable for every process; repeatable");
+  what.repeatable("-x,--env", program.exports, "VAR=VALUE",
+                  "Set a variable for every process, or pass it on: -x VAR; repeatable");
   what.value("--wdir,--wd", program.working_directory, "DIR", "Start the processes in this folder");
   what.flag("-m,--module", "The program is a Python module: python3 -u -m runs it");
   what.flag("--python", "A program *.py is a script: python3 -u runs it");

@@ -36,7 +36,7 @@ TEST_CASE("what makes a job elastic") {
 TEST_CASE("the number of processes is understood in every spelling") {
   const Arguments spellings[] = {
       {"-np", "4"}, {"--np", "4"}, {"-n", "4"},  {"-n4"},     {"--n", "4"}, {"--num-proc", "4"}, {"-num-proc", "4"},
-      {"--np=4"},   {"-np=4"},     {"-n", "+4"}, {"-c", "4"}, {"-c4"},      {"-np", "004"}};
+      {"--np=4"},   {"-np=4"},     {"-n", "+4"}, {"-c", "4"}, {"-c4"},      {"-np", "004"}, {"-n=4"}, {"-c=4"}};
   for (Arguments arguments : spellings) {
     INFO(arguments.front());
     arguments.push_back("ls");
@@ -248,6 +248,15 @@ TEST_CASE("variables are set as mpiexec writes it, too") {
   CHECK(line.exports == Arguments{"A=1", "B=2", "C", "D"});
   CHECK(line.programs[0].exports == Arguments{"E=", "F=x=y", "G", "H"});
   CHECK(line.programs[1].exports == Arguments{"E=5"});
+  // Without "=" the next word is the value, as in mpiexec: --help must not promise that these pass a variable on.
+  CHECK(parse_command_line({"--env", "A", "b", "c"}).programs[0].exports == Arguments{"A=b"});
+  CHECK(parse_command_line({"--help"}).information->find("VAR[=VALUE]") == std::string::npos);
+}
+
+TEST_CASE("short options take a value behind an equals sign, too") {
+  CHECK(parse_command_line({"-x=A=1", "-x=B", "ls"}).programs[0].exports == Arguments{"A=1", "B"});
+  CHECK(parse_command_line({"-H=a:2", "ls"}).programs[0].hosts ==
+        parse_command_line({"-H", "a:2", "ls"}).programs[0].hosts);
 }
 
 TEST_CASE("modules, and scripts where torchrun's options stand, are run by Python") {
