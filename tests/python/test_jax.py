@@ -462,6 +462,23 @@ def test_process_sets(form):
 
 
 @pytest.mark.ranks(2)
+def test_a_process_set_that_is_registered_again_under_another_number(form):
+    sets = [hvd.ProcessSet([rank]) for rank in range(2)]
+    own = sets[hvd.rank()]
+    program = form(lambda given: hvd.allreduce(given, hvd.Sum, process_set=own))
+    for order in (sets, sets[::-1]):
+        for each in order:
+            hvd.add_process_set(each)
+        try:
+            assert program(jnp.float32(hvd.rank())) == hvd.rank()
+        finally:
+            for each in order:
+                hvd.remove_process_set(each)
+    with pytest.raises(ValueError, match="not registered"):
+        program(jnp.float32(1))
+
+
+@pytest.mark.ranks(2)
 def test_errors():
     for wrong, message in [
         (lambda: hvd.allreduce(jnp.ones(2, jnp.complex64), hvd.Max), "Max is not supported for complex64: it has Aver"),
@@ -600,6 +617,19 @@ def test_an_elastic_state():
 
 
 @pytest.mark.ranks(2)
+def test_an_elastic_state_with_a_dictionary_that_is_no_pytree():
+    rank = hvd.rank()
+    state = hvd.elastic.JaxState(w=jnp.full(2, float(rank)), best={0: rank, "last": [rank, jnp.ones(1) * rank]})
+    elastic._synchronize(state, is_needed=True)
+    assert state.w.tolist() == [0.0, 0.0] and state.best[0] == 0 and state.best["last"] == [0, jnp.zeros(1)]
+    state.best["last"][0] = 5
+    state.finish_step()
+    state.best["last"][0] = 7
+    state._go_back()
+    assert state.best["last"][0] == 5
+
+
+@pytest.mark.ranks(2)
 def test_programs_that_depend_on_the_ranks_are_compiled_again(monkeypatch):
     traced = []
 
@@ -616,6 +646,73 @@ def test_programs_that_depend_on_the_ranks_are_compiled_again(monkeypatch):
     collectives.forget_place()
     program(jnp.ones(2))
     assert len(traced) == 2
+
+
+@pytest.mark.parametrize("end", ["", "hvd.shutdown()"])
+def test_a_last_step_that_one_rank_does_not_wait_for(end):
+    job = run_job(2, ["-c", LAST_STEP + end])
+    assert job.returncode == 0, job.output
+    assert "the loss is" in job.output and "Exception" not in job.output
+
+
+LAST_STEP = """
+import jax, jax.numpy as jnp
+import hvd.jax as hvd
+hvd.init()
+
+@hvd.jit
+def step(array):
+    for _ in range(6):
+        array = hvd.allreduce(jnp.sin(array @ array))
+    return array.sum()
+
+loss = step(jnp.ones((500, 500)))
+if hvd.rank() == 0:
+    print("the loss is", loss)
+"""
+
+
+def test_programs_of_another_initialisation_begin_anew():
+    job = run_job(2, ["-c", FAILED_BEFORE])
+    assert job.returncode == 0, job.output
+
+
+FAILED_BEFORE = """
+import jax, jax.numpy as jnp
+import hvd.jax as hvd
+hvd.init()
+for jit in (jax.jit, hvd.jit):
+    program = jit(lambda array: hvd.allreduce(jnp.sin(array @ array)[: 2 + hvd.rank()], name="odd"))
+    try:
+        program(jnp.ones((500, 500))).block_until_ready()
+    except jax.errors.JaxRuntimeError as error:
+        assert "the ranks disagree" in str(error)
+    hvd.shutdown()
+    hvd.init()
+    assert hvd.allreduce(1.0) == 1.0
+"""
+
+
+def test_the_errors_of_a_program_that_has_run_before_are_those_of_jax():
+    job = run_job(1, ["-c", CALLED_AGAIN])
+    assert job.returncode == 0, job.output
+    assert job.output.count("refused INVALID_ARGUMENT: hvd: hvd is not initialised") == 2
+
+
+CALLED_AGAIN = """
+import jax, jax.numpy as jnp
+import hvd.jax as hvd
+hvd.init()
+double = hvd.jit(lambda x: hvd.allreduce(x, hvd.Sum))
+for _ in range(2):
+    double(jnp.ones(2))
+hvd.shutdown()
+for _ in range(2):
+    try:
+        double(jnp.ones(2))
+    except jax.errors.JaxRuntimeError as error:
+        print("refused", error)
+"""
 
 
 def test_several_devices_in_a_process():

@@ -139,6 +139,15 @@ def test_arrow():
 
 
 @pytest.mark.ranks(1, 2)
+def test_results_of_arrow_without_rows():
+    pa = pytest.importorskip("pyarrow")
+    assert hvd.allgather(pa.array([], pa.int32())).to_pylist() == []
+    assert hvd.allgather(pa.py_buffer(b"")).to_pybytes() == b""
+    rows = hvd.reducescatter(pa.array([1.0]), op=hvd.Sum)
+    assert rows.to_pylist() == [float(hvd.size())] * (hvd.rank() == 0)
+
+
+@pytest.mark.ranks(1, 2)
 @pytest.mark.parametrize("is_old", [False, True])
 def test_a_library_with_dlpack_alone(is_old):
     given = Foreign(np.arange(6.0).reshape(2, 3) + hvd.rank(), is_old)

@@ -142,8 +142,10 @@ def _join(found: rendezvous.Rendezvous | None) -> None:
         if found is None:
             _native.init_standby(_note_place)
         else:
-            _native.init_with(found.rank, found.size, found.local_size, found.broadcast)
-            found.forget()
+            try:
+                _native.init_with(found.rank, found.size, found.local_size, found.broadcast)
+            finally:
+                found.forget()
     if was_in:
         return
     _initializations += 1
@@ -278,6 +280,31 @@ def shutdown() -> None:
     if rendezvous.is_given():  # the process may join another job, whose launcher nothing of this one must hide
         for name in _PLACE:
             os.environ.pop(f"HOROVOD_{name.upper()}", None)
+
+
+def shutdown_after(finish: Callable[[], None]) -> None:
+    """As `shutdown`, once the operations have ended that a framework performs in the background: `finish` waits for
+    them. What it raises of errors between ranks is raised where results are waited for."""
+    try:
+        _finish(finish)
+    finally:
+        shutdown()
+
+
+def finish_at_exit(finish: Callable[[], None]) -> None:
+    """Has Python call it at exit, before this process leaves the job: scripts do not wait for their last step."""
+
+    def call() -> None:
+        failure.tell_at_exit()  # first: what this rank waits for may wait for this rank
+        _finish(finish)
+
+    atexit.register(call)  # later than _leave(), which therefore runs after it
+
+
+def _finish(finish: Callable[[], None]) -> None:
+    if is_initialized():
+        with contextlib.suppress(HorovodInternalError):
+            finish()
 
 
 def _leave() -> None:

@@ -12,6 +12,11 @@ from hvd.arrays.dlpack import Exported, ImmutableArrays
 from hvd.arrays.kinds import Kind, Memory
 
 
+def _buffer_of(memory: Any) -> Any:
+    """Arrow aborts the process where an empty buffer has no address, as a result without rows has none."""
+    return pyarrow.py_buffer(memory if memoryview(memory).nbytes else b"")
+
+
 class _Arrays(ImmutableArrays):
     def read(self, array: Any) -> Memory:
         try:
@@ -21,7 +26,7 @@ class _Arrays(ImmutableArrays):
 
     def _made(self, array: Any, exported: Exported) -> Any:
         tensor = _native.ManagedTensor(exported.__dlpack__())
-        return pyarrow.Array.from_buffers(array.type, tensor.shape[0], [None, pyarrow.py_buffer(tensor)])
+        return pyarrow.Array.from_buffers(array.type, tensor.shape[0], [None, _buffer_of(tensor)])
 
     def integers(self, array: Any, values: list[int]) -> Any:
         return pyarrow.array(values, type=pyarrow.int32())
@@ -29,7 +34,7 @@ class _Arrays(ImmutableArrays):
 
 class _Buffers(Buffers):
     def _made(self, array: Any, capsule: object) -> Any:
-        return pyarrow.py_buffer(super()._made(array, capsule))
+        return _buffer_of(super()._made(array, capsule))
 
 
 class _Tensors(Buffers):

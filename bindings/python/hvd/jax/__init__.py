@@ -23,13 +23,15 @@ from hvd.jax.collectives import (
     broadcast_tree,
     grouped_allreduce,
     reducescatter,
+    remove_process_set,
 )
 from hvd.jax.compression import Compression
+from hvd.jax.leaving import shutdown
 from hvd.jax.loss import data_parallel
 from hvd.jax.optimizer import DistributedGradientTransformation
 from hvd.jax.ordering import jit
 from hvd.objects import allgather_object, broadcast_object
-from hvd.process_set import ProcessSet, add_process_set, global_process_set, remove_process_set
+from hvd.process_set import ProcessSet, add_process_set, global_process_set
 from hvd.progress import tqdm
 from hvd.reduce_op import Adasum, Average, Max, Min, Product, Sum
 
@@ -63,6 +65,7 @@ __all__ = [
     "jit",
     "reducescatter",
     "remove_process_set",
+    "shutdown",
     "tqdm",
 ]
-__all__ += _basics.__all__
+__all__ += [name for name in _basics.__all__ if name != "shutdown"]

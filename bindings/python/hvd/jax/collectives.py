@@ -32,6 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hvd import _native, arguments
+from hvd import process_set as process_sets
 from hvd.arguments import process_set_number
 from hvd.arrays.elements import ElementType, element_type, is_known
 from hvd.jax import primitive
@@ -168,6 +169,15 @@ def forget_place() -> None:
     if _compiled_for is not None and _compiled_for != _place():
         jax.clear_caches()
         _compiled_for = None
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """As `hvd.remove_process_set`. What JAX has compiled for the set is compiled again: its number may be given to
+    another one, and when it is registered again, it has another number."""
+    removed = process_sets.remove_process_set(process_set)
+    if removed:
+        forget_place()
+    return removed
 
 
 def _checked(operation: _Operation, arrays: Sequence[Any]) -> list[jax.Array]:

@@ -57,7 +57,7 @@ class JaxState(ObjectState):
         """Programs run in the background. A step whose operations fail must do so before it counts as finished, and no
         other operation may overtake them."""
         with translated():
-            jax.block_until_ready(self._attributes())
+            jax.block_until_ready(_arrays_in(self._attributes()))
 
     def save(self) -> None:
         self._wait()
@@ -70,13 +70,12 @@ class JaxState(ObjectState):
     def save_step(self) -> None:
         """Without copies: arrays do not change. They may be deleted, if a step donates them to the next."""
         self._wait()
-        self._saved_step = jax.tree.map(_kept, self._attributes())
+        self._saved_step = _map(_kept, self._attributes())
 
     def restore_step(self) -> bool:
-        arrays = [leaf for leaf in jax.tree.leaves(self._saved_step) if isinstance(leaf, jax.Array)]
-        if any(array.is_deleted() for array in arrays):
+        if any(array.is_deleted() for array in _arrays_in(self._saved_step)):
             return False
-        self._set_attributes(jax.tree.map(_kept, self._saved_step))
+        self._set_attributes(_map(_kept, self._saved_step))
         return True
 
     def sync(self) -> None:
@@ -88,14 +87,14 @@ class JaxState(ObjectState):
             arrays.append(leaf)
             return _Sent(leaf)
 
-        skeleton = self._bcast_object(jax.tree.map(taken_out, self._attributes()))
+        skeleton = self._bcast_object(_map(taken_out, self._attributes()))
         if among := sync_set():
             if basics.rank() != sync_root():
-                arrays = [leaf.blank() for leaf in jax.tree.leaves(skeleton) if isinstance(leaf, _Sent)]
+                arrays = [leaf.blank() for leaf in _leaves(skeleton) if isinstance(leaf, _Sent)]
             with translated():
                 arrays = jax.block_until_ready(collectives.broadcast_tree(arrays, sync_root(), among))
         received = iter(arrays)
-        self._set_attributes(jax.tree.map(lambda leaf: next(received) if isinstance(leaf, _Sent) else leaf, skeleton))
+        self._set_attributes(_map(lambda leaf: next(received) if isinstance(leaf, _Sent) else leaf, skeleton))
         if not self._is_saved:
             self.save()
 
@@ -118,6 +117,25 @@ class _Sent:
         """An array to receive it."""
         zeros = jnp.zeros(self.shape, self.dtype)
         return jax.random.wrap_key_data(zeros, impl=self.implementation) if self.is_key else zeros
+
+
+def _is_opaque(node: Any) -> bool:
+    """A dictionary whose keys JAX cannot sort: no pytree, but one of the other objects, with all that is in it."""
+    if not isinstance(node, dict):
+        return False
+    try:
+        sorted(node)
+    except TypeError:
+        return True
+    return False
+
+
+_map = functools.partial(jax.tree.map, is_leaf=_is_opaque)
+_leaves = functools.partial(jax.tree.leaves, is_leaf=_is_opaque)
+
+
+def _arrays_in(tree: Any) -> list[jax.Array]:
+    return [leaf for leaf in _leaves(tree) if isinstance(leaf, jax.Array)]
 
 
 def _kept(leaf: Any) -> Any:

@@ -27,7 +27,9 @@ from jax.interpreters import mlir
 
 from hvd.exceptions import HorovodInternalError
 
-ERROR_MARK = f"{HorovodInternalError.__name__}: "  # as libhvd_jax.so begins its texts
+# As libhvd_jax.so begins its texts: of an error between ranks and, behind JAX's own word, of a wrong call.
+ERROR_MARK = f"{HorovodInternalError.__name__}: "
+_WRONG_CALL = "INVALID_ARGUMENT: hvd: "
 
 
 class _InOrder(effects.Effect):
@@ -62,6 +64,13 @@ def forget_error() -> None:
     """Forgets the token of a failed program, whose error this thread's later programs would raise again."""
     dispatch.runtime_tokens.current_tokens.pop(IN_ORDER, None)
     dispatch.runtime_tokens.output_runtime_tokens.clear()
+
+
+def wait() -> None:
+    """Until this thread's programs with operations have ended. Raises the error of one that has failed."""
+    token = dispatch.runtime_tokens.current_tokens.get(IN_ORDER)
+    if token is not None:
+        token.block_until_ready()
 
 
 def is_within_transformation() -> bool:
@@ -126,8 +135,8 @@ def _call(ordinary: Any, program: Any, args: tuple[Any, ...], kwargs: dict[str, 
         return ordinary(*args, **kwargs)
     try:
         results, order = program(*args, hvd_order=_order_after_last(), **kwargs)
-    except ValueError as error:  # of JAX 0.6, where it calls without Python
-        if ERROR_MARK not in str(error):
+    except ValueError as error:  # of JAX where it calls without Python: from a program's second call on
+        if ERROR_MARK not in str(error) and not str(error).startswith(_WRONG_CALL):
             raise
         raise jax.errors.JaxRuntimeError(str(error)) from None
     # Which devices the next program uses is not for this one to say.

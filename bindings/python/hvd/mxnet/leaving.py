@@ -1,14 +1,10 @@
-"""Leaving the job, once MXNet's engine has done what the script gave it: scripts do not wait for their last step."""
+"""Leaving the job, once MXNet's engine has done what the script gave it."""
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-
 import mxnet
 
-from hvd import basics, failure
-from hvd.exceptions import HorovodInternalError
+from hvd import basics
 
 
 def shutdown() -> None:
@@ -16,21 +12,7 @@ def shutdown() -> None:
 
     Runs automatically at exit. Raises errors of MXNet's operations whose results were never waited for.
     """
-    try:
-        _finish()
-    finally:
-        basics.shutdown()
+    basics.shutdown_after(mxnet.nd.waitall)
 
 
-def _finish() -> None:
-    if basics.is_initialized():
-        with contextlib.suppress(HorovodInternalError):  # raised where results are waited for
-            mxnet.nd.waitall()
-
-
-def _finish_at_exit() -> None:
-    failure.tell_at_exit()  # first: what this rank waits for may wait for this rank
-    _finish()
-
-
-atexit.register(_finish_at_exit)  # before that of hvd.basics, which was registered earlier
+basics.finish_at_exit(mxnet.nd.waitall)
