@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import random
 import re
@@ -187,6 +188,20 @@ def test_parquet(tmp_path):
     assert ids(by_url) == ids(first)
 
 
+def test_folders_that_name_columns(tmp_path):
+    """Those in the data set, and not those that it lies in."""
+    folder = tmp_path / "id=a" / "train"
+    for year in (1, 2):
+        (folder / f"year={year}").mkdir(parents=True)
+        pyarrow.parquet.write_table(pa.table({"id": [year]}), folder / f"year={year}" / "one.parquet")
+    files = sorted(folder.rglob("*.parquet"))
+    for source in (folder, f"file://{folder}", [path.parent for path in files], files):
+        batch = next(iter(hvd.data.parquet(source, 2, shuffle=False)))
+        assert {name: list(values) for name, values in batch.items()} == {"id": [1, 2], "year": [1, 2]}
+    for source in (files[0], files[0].parent):
+        assert set(next(iter(hvd.data.parquet(source, 2)))) == {"id"}
+
+
 def test_a_reader_goes_on(tmp_path):
     reader = hvd.data.parquet(write_parquet(tmp_path), 10)
     seen = []
@@ -208,6 +223,18 @@ def test_loops_that_count_their_batches(tmp_path, uneven):
     epochs = [ids(itertools.islice(reader, len(reader))) for _ in range(3)]
     assert [len(set(rows)) for rows in epochs] == [96 if uneven == "drop" else ROWS] * 3
     assert reader.epoch == 3 and epochs[0] != epochs[1]
+
+
+def test_tensors_of_arrow(tmp_path):
+    values = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
+    kind = pa.fixed_shape_tensor(pa.int32(), [2])
+    hole = pa.ExtensionArray.from_storage(kind, pa.array([[1, 2], None] * 2, kind.storage_type))
+    table = pa.table({"image": pa.FixedShapeTensorArray.from_numpy_ndarray(values), "hole": hole})
+    pyarrow.parquet.write_table(table, tmp_path / "one.parquet")
+    reader = hvd.data.parquet(tmp_path, 4, columns=["image"], shuffle=False)
+    np.testing.assert_array_equal(next(iter(reader))["image"], values)
+    with pytest.raises(ValueError, match=r"'hole'.* has nulls"):
+        next(iter(hvd.data.parquet(tmp_path, 4, columns=["hole"])))
 
 
 def test_columns_that_no_array_has(tmp_path):
@@ -318,6 +345,14 @@ def test_torch(tmp_path):
     assert sorted(rows_at_save + ids(data)) == list(range(ROWS))
     with pytest.raises(RuntimeError, match="num_workers=0"):
         next(iter(torch.utils.data.DataLoader(data, batch_size=None, num_workers=1)))
+
+
+def test_columns_that_no_tensor_of_tensorflow_has(tmp_path):
+    table = pa.table({"word": pa.array([None, "a"]), "time": [datetime.datetime(2026, 1, 1)] * 2})
+    pyarrow.parquet.write_table(table, tmp_path / "one.parquet")
+    for column, found in (("word", "has a NoneType"), ("time", r"is of type datetime64\[us\]")):
+        with pytest.raises(ValueError, match=f"column .{column}. {found}, which no tensor has"):
+            hvd.data.parquet(tmp_path, 2, columns=[column]).tensorflow()
 
 
 def test_tensorflow(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import gc
 import io
 import math
 import os
@@ -14,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -481,6 +483,23 @@ def test_embedding_is_that_of_torch(servers, ranks, prefetches):
     assert own(torch.empty((0, 2), dtype=torch.int64)).shape == (0, 2, 6)
     assert torch.equal(own.table.pull(torch.arange(50)), before) and not list(own.parameters())
     assert repr(own) == f"Embedding('embedding {prefetches}', width=6)"
+
+
+@pytest.mark.ranks(1)
+def test_nothing_is_left_of_a_batch(servers, ranks):
+    embedding = ps.Embedding(servers.table("left of a batch", 6))
+    pull, handles = embedding.table.pull, []
+
+    def noted(*arguments, **options):
+        handle = pull(*arguments, **options)
+        handles.append(weakref.ref(handle))
+        return handle
+
+    embedding.table.pull = noted
+    for _ in range(3):
+        embedding(torch.arange(4)).sum().backward()
+    gc.collect()
+    assert len(handles) == 3 and not any(handle() for handle in handles)
 
 
 @pytest.mark.ranks(1)

@@ -314,11 +314,23 @@ def test_a_scheduler_made_before_wrapping_stays_in_charge(how, op):
         optimizer.load_state_dict(torch.optim.SGD(make_model().parameters(), lr=1.0, momentum=0.9).state_dict())
     one_step(optimizer, model)
     before = optimizer.param_groups[0]["lr"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        scheduler.step()
+    scheduler.step()
     assert optimizer.param_groups[0]["lr"] == before / 2
     assert hvd.allgather_object(optimizer.param_groups[0]["lr"]) == [before / 2] * hvd.size()
+
+
+@pytest.mark.parametrize("op", [hvd.Average, hvd.Adasum])
+def test_schedulers_within_one_that_was_made_before_wrapping_see_the_steps(op):
+    model = make_model()
+    base = torch.optim.SGD(model.parameters(), lr=0.1)
+    parts = [torch.optim.lr_scheduler.StepLR(base, step_size=1) for _ in range(2)]
+    scheduler = torch.optim.lr_scheduler.SequentialLR(base, parts, milestones=[1])
+    optimizer = hvd.DistributedOptimizer(base, model.named_parameters(), op=op)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            one_step(optimizer, model)
+            scheduler.step()
 
 
 @pytest.mark.parametrize("op", [hvd.Average, hvd.Adasum])

@@ -68,6 +68,26 @@ def test_clipping(options):
     assert_same_training(train, **options)
 
 
+@pytest.mark.parametrize("options", VARIANTS, ids=str)
+def test_clipping_what_was_frozen(options):
+    """Also in the first step after it was unfrozen all ranks find the same norm."""
+
+    def train(model, optimizer, of_all):
+        for step in range(4):
+            model[0].requires_grad_(step > 1)
+            optimizer.zero_grad()
+            loss_of(model, step, of_all).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+            optimizer.step()
+
+    def make() -> nn.Module:
+        model = make_model()
+        model[0].requires_grad_(False)
+        return model
+
+    assert_same_training(train, make=make, **options)
+
+
 @pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("options", VARIANTS, ids=str)
 def test_grad_scaler(options, fused):

@@ -15,11 +15,13 @@ class Files:
     """Attributes:
     paths: sorted, as `filesystem` takes them.
     names: of the files, relative to the folder that was given: alike on hosts that mount it in different places.
+    root: the source, or the folder that all of several sources are in.
     filesystem: fsspec's; None: the local one.
     """
 
     paths: list[str]
     names: list[str]
+    root: str
     filesystem: Any = None
 
     def open(self, index: int) -> IO[bytes]:
@@ -62,7 +64,7 @@ def found(source: Source, storage_options: Mapping[str, Any] | None = None) -> F
     pairs = [pair for each in sources for pair in _below(each, filesystem)]
     if not pairs:
         raise FileNotFoundError(f"there are no files in {', '.join(sources)}")
-    return Files([path for path, _ in pairs], [name for _, name in pairs], filesystem)
+    return Files([path for path, _ in pairs], [name for _, name in pairs], os.path.commonpath(sources), filesystem)
 
 
 def _below(path: str, filesystem: Any) -> list[tuple[str, str]]:

@@ -17,12 +17,17 @@ Columns = dict[str, Any]
 
 
 class Parquet:
-    """The row groups of Parquet files, of one schema. Folders named `column=value` become columns."""
+    """The row groups of Parquet files, of one schema. Folders named `column=value` become columns: those in the data
+    set, not those that it lies in."""
 
     def __init__(self, files: Files, columns: Sequence[str] | None) -> None:
         self.files = files
         self._dataset = pyarrow.dataset.dataset(
-            files.paths, format="parquet", filesystem=files.filesystem, partitioning="hive"
+            files.paths,
+            format="parquet",
+            filesystem=files.filesystem,
+            partitioning="hive",
+            partition_base_dir=files.root,
         )
         self._fragments = {fragment.path: fragment for fragment in self._dataset.get_fragments()}
         names = self._dataset.schema.names
@@ -63,6 +68,9 @@ def to_numpy(array: Any, column: str) -> Any:
     kind = array.type
     if pa.types.is_dictionary(kind):
         return to_numpy(array.dictionary_decode(), column)
+    if isinstance(kind, pa.BaseExtensionType):
+        values = to_numpy(array.storage, column)  # which has no value for nulls either
+        return array.to_numpy_ndarray() if isinstance(kind, pa.FixedShapeTensorType) else values
     if pa.types.is_decimal(kind):
         return to_numpy(array.cast(pa.float64()), column)
     is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)

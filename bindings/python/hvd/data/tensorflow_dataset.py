@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ def _spec(name: str, values: Any) -> Any:
     kind = values.dtype
     if kind.kind == "O":
         if not isinstance(values[0], (str, bytes)):
-            raise ValueError(f"column {name!r} has lists of unequal length, which no tensor has")
+            held = "lists of unequal length" if isinstance(values[0], np.ndarray) else f"a {type(values[0]).__name__}"
+            raise ValueError(f"column {name!r} has {held}, which no tensor has: choose other columns")
         return tf.TensorSpec((None,), tf.string)
+    if kind.kind in "mM":
+        raise ValueError(f"column {name!r} is of type {kind}, which no tensor has: choose other columns")
     return tf.TensorSpec((None, *values.shape[1:]), tf.as_dtype(kind))

@@ -29,6 +29,7 @@ class AdasumOptimizer(Behaviour):
     _prefix: str
     _compression: type[Compressor]
     _process_set: ProcessSet
+    _given: torch.optim.Optimizer
     _opt_called: bool
 
     @staticmethod
@@ -79,7 +80,7 @@ class AdasumOptimizer(Behaviour):
         Raises:
             HorovodInternalError: the sum failed; parameters are then where this rank's step has put them.
         """
-        self._opt_called = True
+        self._opt_called = self._given._opt_called = True  # type: ignore[attr-defined]
         moved = [p for group in self.param_groups for p in group["params"] if p.requires_grad]
         with torch.no_grad():
             starts = [parameter.detach().clone() for parameter in moved]

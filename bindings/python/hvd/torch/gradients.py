@@ -104,6 +104,7 @@ class GradientReducer:
         passes: backward passes that a gradient adds up before it is reduced.
         as_bucket_view: gradients live in shared memory.
         waits_in_backward: a pass ends as said above. Otherwise finish() is all that waits, and submits what is missing.
+        add_new: calls add_parameters() for those that are trained by now and not known here; called as a pass ends.
     """
 
     def __init__(
@@ -120,6 +121,7 @@ class GradientReducer:
         as_bucket_view: bool,
         waits_in_backward: bool,
         process_set: ProcessSet,
+        add_new: Callable[[], None],
     ) -> None:
         self._prefix = prefix
         self._gradients: list[_Gradient] = []
@@ -134,6 +136,7 @@ class GradientReducer:
         self._handed_over: set[_Gradient] = set()  # of those, the ones that do not wait for their groups
         self._returned: dict[_Gradient, weakref.ref[torch.Tensor]] = {}  # what was put back
         self._waits_in_backward = waits_in_backward
+        self._add_new = add_new
         self._end_is_queued = False
         self._passes_made = 0  # in this step; not those within no_sync()
         self._given_up: set[_Gradient] = set()  # submitted without having been reached, or not as often as others
@@ -256,6 +259,9 @@ class GradientReducer:
         self._passes_made += 1
         if not self._collected and not self._started:
             return
+        # The pass may have reached parameters that nobody watched. If their gradients stayed this rank's own until
+        # step(), each rank would clip by another norm, and the ranks' parameters would differ from then on.
+        self._add_new()
         # Some gradients are complete. After as many passes as are expected none is left that could complete the others,
         # which only some of them have reached. After more passes there are some for each part of a model.
         was_last = self._passes_made == self._passes

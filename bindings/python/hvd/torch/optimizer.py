@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ class _Distributed(Behaviour):
     backward_passes_per_step: int
     _gradients: GradientReducer | None  # None: this rank is alone, and nothing is reduced
     _parameter_names: dict[torch.nn.Parameter, str]
+    _given: torch.optim.Optimizer
     _opt_called: bool
     _overlaps_step: bool
     _should_synchronize: bool
@@ -109,7 +111,8 @@ class _Distributed(Behaviour):
     @torch._disable_dynamo(recursive=False)
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Synchronizes, and makes the optimizer's step. A closure's gradients are reduced each time it is called."""
-        self._opt_called = True
+        # Schedulers that were made for the optimizer given look there, also those within others (SequentialLR).
+        self._opt_called = self._given._opt_called = True  # type: ignore[attr-defined]
         if not self._should_synchronize:
             self._synchronized = False
             return super().step(closure)
@@ -285,8 +288,20 @@ def DistributedOptimizer(
             as_bucket_view=gradient_as_bucket_view,
             waits_in_backward=wait_in_backward and not overlap_step,
             process_set=process_set,
+            add_new=_adder_of(weakref.ref(wrapped)),
         )
     return wrapped
+
+
+def _adder_of(optimizer: weakref.ref[_Distributed]) -> Callable[[], None]:
+    """For the optimizer's reducer, which must not keep it alive."""
+
+    def add_new() -> None:
+        alive = optimizer()
+        if alive is not None and alive._gradients is not None:
+            alive._add_new_parameters(alive._gradients)
+
+    return add_new
 
 
 def _require_parameterwise(optimizer: torch.optim.Optimizer) -> None:

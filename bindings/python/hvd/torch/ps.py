@@ -125,8 +125,9 @@ class _Rows(torch.nn.Module):
         rows: torch.Tensor = batch.pull.wait()
         self._check_pushes()
         if torch.is_grad_enabled():
+            unique = batch.unique  # a hook that held the batch would hold the rows, which hold the hook
             rows.requires_grad_()
-            rows.register_hook(lambda gradients: self._push(batch.unique, gradients))
+            rows.register_hook(lambda gradients: self._push(unique, gradients))
         return rows.to(batch.places.device), batch.places
 
     def _take(self, keys: torch.Tensor) -> _Batch | None:

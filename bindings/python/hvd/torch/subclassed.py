@@ -21,6 +21,7 @@ def subclassed(optimizer: torch.optim.Optimizer, behaviour: type[Behaviour]) -> 
     wrapped = cls.__new__(cls)
     # A scheduler made before has put its own `step` into the instance, which is bound to the optimizer given.
     wrapped.__dict__.update((key, value) for key, value in optimizer.__dict__.items() if key != "step")
+    wrapped._given = optimizer
     return wrapped
 
 
