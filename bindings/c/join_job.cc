@@ -128,9 +128,10 @@ JobStore store_of(const Launch& launch, const Config& config, int epoch, const L
   throw Internal("nobody has started this job");
 }
 
-// Checks that the ranks that share memory are those that the launcher placed on one host, unless HVD_HOST_ID is set.
+// Checks that all ranks that the launcher placed on one host share memory, unless HVD_HOST_ID is set. There may be more
+// of them: several of torchrun's agents may run on a host, and each counts its own ranks.
 void check_promise(const Launch& launch, const Config& config, const Topology& topology) {
-  if (launch.local_size == 0 || !config.job.host_id.empty() || launch.local_size == topology.local_size) return;
+  if (launch.local_size <= topology.local_size || !config.job.host_id.empty()) return;
   throw Mismatch((launch.launcher == Launcher::none ? "the caller" : launcher_name(launch.launcher)) +
                  std::string(" has put ") + std::to_string(launch.local_size) + " ranks on this host, but " +
                  std::to_string(topology.local_size) +

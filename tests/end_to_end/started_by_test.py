@@ -91,6 +91,15 @@ def test_torchrun_without_an_agents_store():
     assert all(output.count("of 2: 3.0") == 2 for output in outputs), outputs
 
 
+def test_several_of_torchruns_agents_on_a_host():
+    """Each of them counts its own ranks in LOCAL_WORLD_SIZE."""
+    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(*free_ports(1)), "WORLD_SIZE": "2"}
+    variables |= {"LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    program = "import hvd; hvd.init(); print(hvd.local_rank(), 'of', hvd.local_size())"
+    codes, outputs = run_together({**variables, "RANK": "0"}, {**variables, "RANK": "1"}, program=program)
+    assert codes == [0, 0] and outputs == ["0 of 2\n", "1 of 2\n"], outputs
+
+
 def test_a_program_without_python_says_how_torchrun_is_served():
     bench = Path(sys.prefix, "bin/hvd-bench")
     code, output = run(bench, "allreduce", RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="1")

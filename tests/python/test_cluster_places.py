@@ -52,7 +52,7 @@ def place_of_rank():
     hvd.init()
     total = hvd.allreduce(np.array([float(hvd.rank())]), op=hvd.Sum, name="sum")
     print(f"rank {hvd.rank()} speaks")
-    variables = [os.environ.get(name) for name in ("OF_THE_PLACE", "HOME", "LANG")]
+    variables = [os.environ.get(name) for name in ("OF_THE_PLACE", "HOME", "LANG", "TMPDIR", "LOGNAME")]
     return hvd.rank(), hvd.size(), hvd.local_size(), float(total[0]), variables, os.getcwd()
 
 
@@ -68,13 +68,16 @@ def test_ranks_at_places(monkeypatch, capfd, tmp_path):
     monkeypatch.setenv("OF_THE_PLACE", "yes")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("LANG", "C.UTF-8")
+    monkeypatch.setenv("TMPDIR", "/tmp")
+    monkeypatch.delenv("LOGNAME", raising=False)
     monkeypatch.chdir(tmp_path)
     with engine_of(job, "task-0", "task-1") as engine:
         monkeypatch.delenv("OF_THE_PLACE")
         monkeypatch.setenv("HOME", "/")
         monkeypatch.chdir("/")
-        found = job.run(2, engine, start_timeout=TIME_LIMIT_S, env={"LANG": "C"})
-    variables = ["yes", str(tmp_path), "C"]  # the place's, the place's and not the driver's, and the caller's
+        found = job.run(2, engine, start_timeout=TIME_LIMIT_S, env={"LANG": "C", "TMPDIR": "/", "LOGNAME": "me"})
+    # The place's, the place's and not the driver's, and the caller's, also of those that hvdrun keeps to a host.
+    variables = ["yes", str(tmp_path), "C", "/", "me"]
     assert found == [(rank, 2, 2, 1.0, variables, str(tmp_path)) for rank in range(2)]
     output = capfd.readouterr().out
     assert "rank 0 speaks" in output and "rank 1 speaks" in output

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import itertools
+import socket
 import threading
 import time
 
@@ -156,12 +157,15 @@ def test_what_hvdrun_is_told(api, tmp_path):
 def test_pods_are_asked_for(api):
     said = []
     api.add_job("workers", parallelism=1)
+    api.add_job("driver", parallelism=1)
+    api.add_pod(socket.gethostname(), "10.0.0.9", job="driver")  # hvdrun's own, which the selector names as well
     api.add_pod("w0", "10.0.0.1")
     workers = pods.Workers(kubernetes.Api(), "", 5, 2, said.append)
     workers.take([])
     assert api.jobs["workers"]["spec"]["parallelism"] == 1, "its name is not known yet"
     workers.take(api.pods.values())
     assert [api.jobs["workers"]["spec"][name] for name in ("parallelism", "completions")] == [3, 3]
+    assert api.jobs["driver"]["spec"]["parallelism"] == 1
     workers.end()
     assert api.jobs["workers"]["spec"]["suspend"]
     pods.Workers(kubernetes.Api(), "workers", 2, None, said.append).take([])

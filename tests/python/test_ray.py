@@ -143,6 +143,8 @@ def test_room_in_a_bundle():
     assert placement.fitting({"CPU": 5, "GPU": 2}, {"CPU": 2, "GPU": 0}) == 2
     assert placement.fitting({"CPU": 5, "GPU": 1}, {"CPU": 1, "GPU": 1}) == 1
     assert placement.fitting({"CPU": 0.1}, {"CPU": 1, "GPU": 0}) == 0
+    assert placement.fitting({"CPU": 0.6, "GPU": 0.7}, {"CPU": 0.2, "GPU": 0}) == 3
+    assert placement.fitting({"CPU": 8, "GPU": 0.7}, {"CPU": 1, "GPU": 0.1}) == 7
 
 
 def test_in_the_placement_group_of_the_caller():
@@ -455,6 +457,50 @@ def test_an_elastic_executor_takes_what_others_have_left(monkeypatch, capsys):
     monkeypatch.delattr(ray._private.state, "available_resources_per_node")
     with pytest.raises(RuntimeError, match=r"which Ray \d.* does not have: use the Ray that docs/ray.md names"):
         elastic.Nodes(Ticket("", b""), {"CPU": 2, "GPU": 0}, None, None, 10)
+
+
+def test_an_actor_takes_no_slots_of_which_ray_cannot_grant_the_gpus(monkeypatch):
+    from hvd.cluster import Ticket
+    from hvd.ray import elastic
+
+    cluster = Cluster(monkeypatch, {"a": {"CPU": 4, "GPU": 2}})
+    cluster.ready.append("listens")
+    found = elastic.Nodes(Ticket("", b""), {"CPU": 1, "GPU": 0.5}, 3, None, 10)
+    for _ in range(3):
+        found.addresses()
+    assert cluster.started == [("a-aaaaaa", 2), ("a-aaaaaa-2", 1)], "1.5 GPUs are refused"
+
+
+def local_rank_and_gpus() -> tuple[int, str]:
+    hvd.init()
+    return hvd.local_rank(), os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+def test_local_ranks_count_among_the_gpus_of_their_place(monkeypatch):
+    """Two places on a node, as where a GPU became free after the job had begun."""
+    from hvd.cluster import PlaceAddress, PlacesJob
+    from hvd.ray import elastic
+
+    job = PlacesJob(local_rank_and_gpus)
+    keepers = []
+    for gpu in range(2):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", str(gpu))
+        monkeypatch.delenv("HVD_HOST_ID", raising=False)
+        keepers.append(elastic.Keeper(job.ticket, is_host=True))
+
+    class Places:
+        def addresses(self) -> list[PlaceAddress]:
+            return [PlaceAddress(f"node-{number}", keeper.address()) for number, keeper in enumerate(keepers)]
+
+        def ends(self) -> list[dict[str, bytes]]:
+            return [keeper.ends() for keeper in keepers]
+
+    try:
+        assert job.run(2, Places(), min_np=2, start_timeout=200) == [(0, "0"), (0, "1")]
+    finally:
+        for keeper in keepers:
+            keeper.close()
+        os.environ.pop("HVD_HOST_ID", None)  # a keeper has a process of its own
 
 
 class Discovery:

@@ -174,6 +174,17 @@ def test_a_host_that_cannot_be_reached_is_named():
         hvd.run(place, (0,), np=2, hosts="node.invalid:2")
 
 
+@pytest.mark.parametrize("elastic", [{}, {"min_np": 1}])
+def test_it_stays_on_this_host_of_an_allocation(elastic, monkeypatch):
+    """The other hosts do not have its folder."""
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "node.invalid,other.invalid")
+    monkeypatch.setenv("SLURM_TASKS_PER_NODE", "1(x2)")
+    assert [size for _, size, _ in hvd.run(place, (0,), np=2, **elastic)] == [2, 2]
+    with pytest.raises(RankFailedError, match=r"host (node|other)\.invalid: "):
+        hvd.run(place, (0,), np=2, options=["--launcher", "ssh"])
+
+
 def test_a_time_limit_ends_it():
     began = time.monotonic()
     with pytest.raises(RankFailedError, match="timeout"):

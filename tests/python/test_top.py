@@ -166,6 +166,13 @@ def test_shards_of_servers_have_rates_and_marks():
     )
 
 
+def test_who_has_submitted_nothing_is_behind_by_all():
+    of_other_sets = {"operations": 5000}  # of these alone: how far it is behind is not known
+    ranks = [{"submitted": 3, "in_flight": 3}, {}, {"pid": 0}, of_other_sets]
+    rows = top.rows_between(sample(0, *ranks), sample(1, *ranks))
+    assert [row.behind for row in rows] == [0, 3, 0, 0]
+
+
 def test_python_3_9_can_read_and_draw_a_table(monkeypatch):
     monkeypatch.setattr(top, "zip", lambda *sequences: zip(*sequences), raising=False)  # no strict= before 3.10
     read = top.read_table("rank\thost\n0\th1\n", 0.0)

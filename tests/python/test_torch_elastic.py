@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import re
 import subprocess
@@ -50,3 +51,31 @@ def test_torchrun_starts_the_ranks_again():
         "attempt 1: rank 0 has finished",
         "attempt 1: rank 1 has finished",
     ]
+
+
+RANK_OF_TORCHRUN = "import hvd; hvd.init(); print(f'rank {hvd.rank()} of {hvd.size()}')"
+
+
+def start_as_torchrun(port, rank, restarts, timeout_s):
+    variables = {
+        **{"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)},
+        **{"TORCHELASTIC_RUN_ID": "job", "TORCHELASTIC_USE_AGENT_STORE": "True"},
+        **{"TORCHELASTIC_RESTART_COUNT": str(restarts), "HVD_START_TIMEOUT": str(timeout_s)},
+    }
+    command = [sys.executable, "-c", RANK_OF_TORCHRUN]
+    outputs = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, env={**os.environ, **variables}, **outputs)
+
+
+def test_torchruns_nodes_count_only_the_restarts_for_which_they_were_to_blame():
+    """Two nodes with a rank each. Their agents' store lives on, with what ranks of an earlier start have left there."""
+    from torch.distributed import TCPStore
+
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    for rank in range(2):  # alone
+        output = start_as_torchrun(store.port, rank, restarts=0, timeout_s=1).communicate(timeout=TIMEOUT)[0]
+        told = "rank 1 did not start" if rank == 0 else r"rank 0 has not come to hvd.init\(\) within 1 s"
+        assert re.search(f"InitError: {told}", output), output
+    ranks = [start_as_torchrun(store.port, rank, restarts=rank, timeout_s=30) for rank in range(2)]
+    outputs = [rank.communicate(timeout=TIMEOUT)[0] for rank in ranks]
+    assert outputs == ["rank 0 of 2\n", "rank 1 of 2\n"]

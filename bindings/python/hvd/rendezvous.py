@@ -11,12 +11,15 @@ import contextlib
 import datetime
 import itertools
 import os
+import secrets
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from hvd import _native
+from hvd.exceptions import InitError
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Rendezvous:
     size: int
     local_size: int  # ranks on this host; 0: not known
     broadcast: Callable[[bytes | None], bytes]  # of rank 0's rendezvous info, on all ranks
-    forget: Callable[[], None] = lambda: None  # those bytes, once all have joined
+    forget: Callable[[], None] = lambda: None  # those bytes, once all have joined, or init() has failed
 
 
 _given: Rendezvous | None = None
@@ -121,30 +124,59 @@ def through_torchrun() -> Rendezvous | None:
 
 
 _times = itertools.count()
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.02  # between two looks for questions
 
 
 class _StoreBroadcast:
-    """Broadcasts rank 0's rendezvous info through the store at MASTER_ADDR:MASTER_PORT, under a new key each time that
-    processes join a job and after each restart by torchrun, whose store lives on."""
+    """Broadcasts rank 0's rendezvous info through the store at MASTER_ADDR:MASTER_PORT, which lives on when torchrun
+    starts the ranks again. Nothing that torchrun says distinguishes one start from another on all nodes:
+    TORCHELASTIC_RESTART_COUNT counts the failures that each node's own agent has seen. So the others ask, each under a
+    number that the store has never given before, and rank 0 answers until all have joined: nobody reads what was left
+    by ranks of an earlier start."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.key = ""
         self.store: Any = None  # rank 0's: others may still ask it
+        self._answering: threading.Thread | None = None
+        self._is_over = threading.Event()
 
     def __call__(self, info: bytes | None) -> bytes:
-        self.key = f"hvd/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_times)}"
+        questions = f"hvd/{next(_times)}"
         store = _store(self.rank)
         if info is None:
-            found: bytes = store.get(self.key)
+            answer = f"{questions}/{store.add(questions, 1)}"
+            try:
+                found: bytes = store.get(store.get(answer).decode())
+            except RuntimeError as error:  # DistStoreError, which names nothing but the key
+                raise InitError(
+                    f"rank 0 has not come to hvd.init() within {start_timeout_s():g} s (HVD_START_TIMEOUT): rank "
+                    f"{self.rank} has waited for it at torchrun's store"
+                ) from error
             return found
+        self.key = f"{questions}/{secrets.token_hex(16)}"
         store.set(self.key, info)
         self.store = store
+        self._answering = threading.Thread(target=self._answer, args=(questions,), name="hvd-rendezvous", daemon=True)
+        self._answering.start()
         return info
 
+    def _answer(self, questions: str) -> None:
+        answered, pause = 0, _SHORTEST_PAUSE_S
+        while not self._is_over.wait(pause):
+            asked = self.store.add(questions, 0)
+            for number in range(answered + 1, asked + 1):
+                self.store.set(f"{questions}/{number}", self.key)
+            pause = min(2 * pause, _LONGEST_PAUSE_S) if asked == answered else _SHORTEST_PAUSE_S
+            answered = asked
+
     def forget(self) -> None:
-        if self.store is not None:
-            self.store.delete_key(self.key)
+        if self._answering is not None:
+            self._is_over.set()
+            self._answering.join()
+            self._answering = None
+            with contextlib.suppress(RuntimeError):  # the store is gone, and the info with it
+                self.store.delete_key(self.key)
             self.store = None
 
 

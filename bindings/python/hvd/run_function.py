@@ -40,6 +40,9 @@ _END = "end"
 _UNFINISHED = ".unfinished"
 _FAILED_FOR_GOOD = 78  # EX_CONFIG: the exit code of a rank for which a restart would not help
 _USAGE_ERROR = 2  # hvdrun's exit code for options that make no sense
+# hvdrun's options, in all launchers' spellings.
+_PLACES = {"host", "hostfile", "machinefile", "default-hostfile", "f", "host-discovery-script", "cluster"}
+_PLACES |= {"launcher", "bootstrap", "mpi", "gloo", "standalone"}
 _LAST_LINES = 30  # of hvdrun, whose report of a failure has up to 25, including the last 20 of the rank
 _LONGEST_END_S = 15  # of hvdrun, once it was asked to end its ranks: they have a second, and are killed two later
 
@@ -107,7 +110,7 @@ def run(
         command = [str(installation.find("bin/hvdrun")), "-np", str(np)]
         command += ["--min-np", str(min_np)] if min_np is not None else []
         command += ["--max-np", str(max_np)] if max_np is not None else []
-        command += ["-H", hosts] if hosts else []
+        command += ["-H", hosts] if hosts else [] if _say_where(options) else ["--launcher", "local"]
         command += ["--verbose"] if verbose else []
         command += [*options, python, "-c", START, str(folder.path)]
         command += [path for path in sys.path if isinstance(path, str)]
@@ -115,6 +118,12 @@ def run(
         variables = environment({**os.environ, **added}, start_timeout)
         code, last_lines = run_to_its_end(command, variables, folder, sys.stdout, sys.stderr)
         return results(folder.path, None if is_elastic else np, code, last_lines)
+
+
+def _say_where(options: Sequence[str]) -> bool:
+    """Whether these options of hvdrun say where ranks run, or who starts them. Without any, hvdrun would take the hosts
+    of a batch system's allocation, to which the call's folder does not get."""
+    return any(option.startswith("-H") or option.lstrip("-").partition("=")[0] in _PLACES for option in options)
 
 
 def environment(variables: dict[str, str], start_timeout: float | None) -> dict[str, str]:

@@ -27,9 +27,10 @@ from hvd.private_folder import PrivateFolder
 
 # The folder of a place, which its agent tells the ranks.
 _FOLDER = "HVD_PLACE"
-# What hvdrun hands on to ranks of its own environment, which is the driver's: the place has its own. Values that the
-# caller has set for the ranks travel under other names, "HVD_PLACE_PATH" for instance.
+# What hvdrun hands on to ranks of its own environment, which is the driver's: the place has its own.
 _DRIVERS = ("PATH", "HOME", "LANG")
+# Values that the caller has set for the ranks travel under other names, "HVD_PLACE_PATH" for instance: hvdrun keeps
+# some variables to a host (TMPDIR, USER), and others are not meant for hvdrun itself (LD_PRELOAD).
 _SET_BY_CALLER = f"{_FOLDER}_"
 _LISTENS = "hvdrun agent: listening on "
 _LOOK_S = 0.5  # from one look at the engine's places to the next
@@ -150,8 +151,10 @@ import os, pickle, sys
 folder = os.environ.pop({_FOLDER!r})
 with open(folder + "/environment", "rb") as file:
     environment, path, cwd = pickle.load(file)
-given = [(name, value) for name, value in os.environ.items() if name not in {_DRIVERS!r}]
-environment.update((name.removeprefix({_SET_BY_CALLER!r}), value) for name, value in given)
+given = {{name: value for name, value in os.environ.items() if name not in {_DRIVERS!r}}}
+set_by_caller = [(name, given.pop(name)) for name in list(given) if name.startswith({_SET_BY_CALLER!r})]
+environment.update(given)
+environment.update((name.removeprefix({_SET_BY_CALLER!r}), value) for name, value in set_by_caller)
 os.chdir(cwd)
 program = [sys.executable, "-c", {run_function.START!r}, folder, *(entry for entry in path if isinstance(entry, str))]
 os.execve(sys.executable, program, environment)
@@ -211,7 +214,10 @@ class PlacesJob:
         """hvdrun hands its own on to the ranks: what is about hvd, and what belongs to every process."""
         own = {name: value for name, value in os.environ.items() if name.startswith(("HVD_", "HOROVOD_"))}
         own |= {name: os.environ[name] for name in _DRIVERS if name in os.environ}
-        given = {(_SET_BY_CALLER + name if name in _DRIVERS else name): value for name, value in (env or {}).items()}
+        given = {
+            (name if name.startswith(("HVD_", "HOROVOD_")) else _SET_BY_CALLER + name): value
+            for name, value in (env or {}).items()
+        }
         return run_function.environment({**own, **given, "HVD_JOB_KEY": self.ticket.key}, start_timeout)
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -114,9 +116,16 @@ class ElasticJob:
 
 
 class Keeper:
-    """What the actor of a node runs: it keeps a place, in the environment that Ray has given it."""
+    """What the actor of a node runs: it keeps a place, in the environment that Ray has given it.
 
-    def __init__(self, ticket: Ticket) -> None:
+    Args:
+        is_host: whether its ranks are a host of their own, although another place may be on the same node: their
+            CUDA_VISIBLE_DEVICES has the GPUs of this actor alone, among which their local ranks are to count.
+    """
+
+    def __init__(self, ticket: Ticket, is_host: bool) -> None:
+        if is_host:
+            os.environ["HVD_HOST_ID"] = uuid.uuid4().hex
         self._place = Place(ticket, ray.util.get_node_ip_address())
 
     def address(self) -> str:
@@ -216,6 +225,7 @@ class Nodes:
             fitting = min(missing, placement.fitting(there, self._worker))
             if fitting < missing and not self._has_settled(node, fitting):
                 continue
+            fitting = _grantable(fitting, self._worker)
             name = f"{alive[node]['NodeManagerAddress']}-{node[:6]}"  # several nodes may share an address
             if fitting:
                 self._kept.append(self._start(node, _unused(name, own), fitting))
@@ -235,14 +245,14 @@ class Nodes:
         return seen == slots and now >= since + _SETTLE_S
 
     def _start(self, node: str, name: str, slots: int) -> _Kept:
-        amounts = {name: amount * slots for name, amount in self._worker.items()}
+        amounts = {name: round(amount * slots, 4) for name, amount in self._worker.items()}  # as Ray counts
         options = ray.remote(Keeper).options(
             num_cpus=amounts["CPU"],
             num_gpus=amounts["GPU"],
             max_concurrency=2,  # wait() goes on while others are called
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
         )
-        actor: Any = options.remote(self._ticket)
+        actor: Any = options.remote(self._ticket, amounts["GPU"] > 0)
         place = PlaceAddress(name, "", slots)
         return _Kept(node, place, actor, actor.address.remote(), actor.wait.remote(), time.monotonic())
 
@@ -287,6 +297,12 @@ def _usable(places: Iterable[PlaceAddress], slots: int) -> Iterator[PlaceAddress
         if place.address and slots > 0:
             yield PlaceAddress(place.name, place.address, min(place.slots, slots))
             slots -= place.slots
+
+
+def _grantable(slots: int, worker: Mapping[str, float]) -> int:
+    """The most of these slots that one actor can have: of more than one GPU, Ray grants whole ones only. Another place
+    takes the others."""
+    return next((n for n in range(slots, 0, -1) if (gpus := round(worker["GPU"] * n, 4)) <= 1 or gpus % 1 == 0), 0)
 
 
 def _unused(name: str, places: Sequence[PlaceAddress]) -> str:

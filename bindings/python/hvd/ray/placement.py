@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ from ray.util import get_current_placement_group, placement_group_table, remove_
 from ray.util.placement_group import PlacementGroup, placement_group
 
 Resources = Mapping[str, float]
+_UNITS = 10_000  # of a resource's amount 1
 
 
 class Place(NamedTuple):
@@ -82,7 +82,9 @@ def in_current_group(workers: int, worker: Resources) -> Placement | None:
 
 def fitting(bundle: Resources, worker: Resources) -> int:
     """How many workers a bundle, or a node, has room for."""
-    return min((math.floor(bundle.get(name, 0) / amount) for name, amount in worker.items() if amount), default=0)
+    # Ray counts in ten-thousandths; 0.6 / 0.2 is less than 3.
+    units = {name: round(amount * _UNITS) for name, amount in worker.items()}
+    return min((round(bundle.get(name, 0) * _UNITS) // unit for name, unit in units.items() if unit), default=0)
 
 
 def names_of(node: Mapping[str, Any]) -> set[str]:

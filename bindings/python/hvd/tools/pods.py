@@ -169,7 +169,10 @@ class Workers:
         """Asks until the server has agreed once. Pods for which there is no room yet come when there is."""
         if self._asked:
             return
+        own = socket.gethostname()
         for pod in pods:
+            if pod["metadata"]["name"] == own:  # hvdrun's, whose Job is not the workers'
+                continue
             owners = pod["metadata"].get("ownerReferences") or ()
             self._name = self._name or next((owner["name"] for owner in owners if owner["kind"] == "Job"), "")
         if self._name:

@@ -95,7 +95,10 @@ def _fill(row: Row, then: dict[str, Any], now: dict[str, Any], elapsed: float, m
     row.waiting = 1.0 if hangs else min(rate("exposed_ns") / 1e9, 1.0)
     row.lock = LOCK_STATES.get(now["lock_state"], "?")
     row.in_flight = now["in_flight"]
-    row.behind = most_submitted - now["submitted"] if now["submitted"] else 0
+    # 0 also stands for a rank whose last operations are all of other sets; how far it is behind is not known then.
+    has_begun = now["operations"] > 0 or now["in_flight"] > 0
+    is_known = now["submitted"] > 0 or (now["pid"] and not has_begun)
+    row.behind = most_submitted - now["submitted"] if is_known else 0
     row.mark = "stopped" if now["stopped"] else "stalled" if now["stalled"] else "" if now["pid"] else "not in init yet"
 
 
