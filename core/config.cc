@@ -333,14 +333,16 @@ const Setting kSettings[] = {
 };
 
 const Setting* find_setting(std::string_view name) {
-  const auto* it = std::find_if(std::begin(kSettings), std::end(kSettings), [&](const Setting& k) { return name == k.name; });
+  const auto* it =
+      std::find_if(std::begin(kSettings), std::end(kSettings), [&](const Setting& k) { return name == k.name; });
   return it == std::end(kSettings) ? nullptr : it;
 }
 
 const char* nearest_setting(std::string_view name) {
-  return std::min_element(
-             std::begin(kSettings), std::end(kSettings),
-             [&](const Setting& a, const Setting& b) { return edit_distance(name, a.name) < edit_distance(name, b.name); })
+  return std::min_element(std::begin(kSettings), std::end(kSettings),
+                          [&](const Setting& a, const Setting& b) {
+                            return edit_distance(name, a.name) < edit_distance(name, b.name);
+                          })
       ->name;
 }
 
@@ -378,7 +380,8 @@ ConfigResult read_config(const Environment& environment) {
   }
   for (const auto& [name, value] : environment) {
     if (!name.starts_with("HVD_") || find_setting(name) != nullptr) continue;
-    result.warnings.push_back("unknown environment variable " + name + " (did you mean " + nearest_setting(name) + "?)");
+    result.warnings.push_back("unknown environment variable " + name + " (did you mean " + nearest_setting(name) +
+                              "?)");
   }
   if (result.config.job.rank >= result.config.job.size) {
     throw InvalidArgument("HVD_RANK=" + std::to_string(result.config.job.rank) +

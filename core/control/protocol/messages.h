@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/config.h"
 #include "core/control/protocol/rank_set.h"
 #include "core/operation/operation_spec.h"
-#include "core/config.h"
 
 namespace hvd {
 

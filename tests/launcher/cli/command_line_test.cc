@@ -35,8 +35,9 @@ TEST_CASE("what makes a job elastic") {
 
 TEST_CASE("the number of processes is understood in every spelling") {
   const Arguments spellings[] = {
-      {"-np", "4"}, {"--np", "4"}, {"-n", "4"},  {"-n4"},     {"--n", "4"}, {"--num-proc", "4"}, {"-num-proc", "4"},
-      {"--np=4"},   {"-np=4"},     {"-n", "+4"}, {"-c", "4"}, {"-c4"},      {"-np", "004"}, {"-n=4"}, {"-c=4"}};
+      {"-np", "4"},       {"--np", "4"}, {"-n", "4"}, {"-n4"},      {"--n", "4"}, {"--num-proc", "4"},
+      {"-num-proc", "4"}, {"--np=4"},    {"-np=4"},   {"-n", "+4"}, {"-c", "4"},  {"-c4"},
+      {"-np", "004"},     {"-n=4"},      {"-c=4"}};
   for (Arguments arguments : spellings) {
     INFO(arguments.front());
     arguments.push_back("ls");

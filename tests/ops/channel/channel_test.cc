@@ -1,13 +1,19 @@
 // Messages between ranks that are threads of this process, over every kind of connection.
+#include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <numeric>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "core/base/error.h"
 #include "ops/channel/channel_peer.h"
 #include "ops/channel/socket_channel.h"
+#include "tests/support/captured_stderr.h"
 #include "tests/support/catch.h"
 #include "tests/support/run_ranks.h"
 
@@ -64,6 +70,39 @@ class DescriptorLimit {
 
  private:
   rlimit before_{};
+};
+
+// Rank 0's end of the messages with rank 1, which the test plays.
+class PeerOfTest {
+ public:
+  PeerOfTest() {
+    int ends[2];
+    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+    peer.accept(Socket(FileDescriptor(ends[0])));
+    peer.make_progress();
+    other = Socket(FileDescriptor(ends[1]));
+  }
+
+  CallerReference receive() {
+    OperationReferences operation = make_message_operation(std::make_shared<Metrics>());
+    matcher.keep(Transfer{.message = message(value, 1), .operation = std::move(operation.engine)});
+    return std::move(operation.caller);
+  }
+
+  Store store;
+  const Topology topology = make_topology(
+      0, {{.host_key = "host", .hostname = "host", .pid = 1}, {.host_key = "host", .hostname = "host", .pid = 2}});
+  const JobKey key = JobKey::random();
+  const Config config;
+  const Log log{"test", LogLevel::off};
+  const ChannelParts parts{
+      .topology = topology, .store = store, .job_key = key, .config = config, .log = log, .local_host = "127.0.0.1"};
+  const FileDescriptor epoll{epoll_create1(EPOLL_CLOEXEC)};
+  const PeerMemory memory;
+  Matcher matcher;
+  ChannelPeer peer{1, parts, epoll.get(), matcher, memory};
+  Socket other;
+  Numbers value{0};
 };
 
 }  // namespace
@@ -200,6 +239,61 @@ TEST_CASE("a channel without descriptors fails all transfers, and can be closed"
   expect_failure(&Channel::receive);
   channel->close();
   CHECK(store.add(ChannelParts::ready_key(0), 0) == 0);
+}
+
+TEST_CASE("messages that have waited for long are named once, with their ranks and tags") {
+  const CapturedStderr captured;
+  const Environment environment = {{"HVD_STALL_CHECK_TIME_SECONDS", "0.2"}, {"HVD_LOG_LEVEL", "warning"}};
+  run_ranks({.layout = {.ranks_by_host = {2}}, .environment = environment}, [&](Runtime& runtime) {
+    Numbers one{1}, another{2}, large = numbers(std::size_t{1} << 20, 3);
+    const int other = 1 - runtime.topology().rank;
+    std::vector<CallerReference> handles;
+    if (other == 1) {
+      handles.push_back(runtime.receive(message(one, 1, 3)));
+      handles.push_back(runtime.receive(message(another, kAnyRank, 4)));
+      handles.push_back(runtime.send(message(large, 1, 5)));
+    } else {
+      const Deadline deadline = deadline_after(kTimeout);
+      const std::string expected[] = {"for a message of tag 3 from rank 1", "for a message of tag 4 from any rank",
+                                      "to send a message of tag 5 to rank 1"};
+      for (const std::string& text : expected) {
+        while (captured.count(text) == 0 && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
+      }
+      std::this_thread::sleep_for(300ms);  // in which it could be named again
+      for (const std::string& text : expected) require(captured.count(text) == 1, "not once: " + text);
+      handles.push_back(runtime.send(message(one, 0, 3)));
+      handles.push_back(runtime.send(message(another, 0, 4)));
+      handles.push_back(runtime.receive(message(large, 0, 5)));
+    }
+    for (CallerReference& handle : handles) await(std::move(handle));
+  });
+}
+
+TEST_CASE("a rank whose messages make no sense fails what waits for them, and all that comes later") {
+  PeerOfTest of_test;
+  CallerReference waiting = of_test.receive();
+  const std::array<std::byte, kMessageFrameBytes> nonsense{};
+  REQUIRE(of_test.other.send_some(nonsense) == nonsense.size());
+  of_test.peer.handle(EventSource::incoming);
+  const Status end = end_of(std::move(waiting));
+  CHECK(end.code() == StatusCode::internal);
+  CHECK(end.message().find("the messages of rank 1 on host (pid 2) make no sense") != std::string::npos);
+  CHECK_FALSE(of_test.peer.broken().ok());
+}
+
+TEST_CASE("a rank whose connection closes is given up once nobody has told the cause") {
+  PeerOfTest of_test;
+  CallerReference waiting = of_test.receive();
+  of_test.other = Socket();
+  of_test.peer.handle(EventSource::incoming);
+  CHECK(of_test.peer.broken().ok());
+  const Deadline given_up = of_test.peer.next_deadline();
+  CHECK(given_up < deadline_after(kTimeout));
+  std::this_thread::sleep_until(given_up);
+  of_test.peer.make_progress();
+  const Status end = end_of(std::move(waiting));
+  CHECK(end.code() == StatusCode::peer_lost);
+  CHECK(end.message().find("closed its connection for messages") != std::string::npos);
 }
 
 TEST_CASE("a peer that cannot be is refused") {

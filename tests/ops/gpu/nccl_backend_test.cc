@@ -1,5 +1,8 @@
 // What ranks conclude from what they tell one another before they make a communicator; the factors that NCCL gets.
+#include <array>
+#include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "ops/gpu/nccl_backend.h"
 #include "tests/ops/gpu/gpu_ranks.h"
@@ -77,6 +80,37 @@ TEST_CASE("NCCL scales floats by a factor that no integer can hold") {
     call.prescale = 1e30;
     testing::perform(runtime, call);
     testing::require(tensor.values() == std::vector<float>{2 * 1e30F, -4 * 1e30F}, "wrong sums");
+  });
+}
+
+TEST_CASE("NCCL gets a factor in the type of the tensor") {
+  struct Factor {
+    DType dtype;
+    double factor;
+    std::array<std::uint16_t, 4> one, result;  // the bytes of a number, and of twice the number times the factor
+  };
+  const std::vector<Factor> factors = {
+      {DType::int8, 3, {5}, {30}},
+      {DType::uint8, 3, {5}, {30}},
+      {DType::int32, 3, {5}, {30}},
+      {DType::int64, 3, {5}, {30}},
+      {DType::float16, 1.5, {0x3c00}, {0x4200}},
+      {DType::bfloat16, 0.75, {0x3f80}, {0x3fc0}},
+      {DType::float32, 1.5, {0, 0x3f80}, {0, 0x4040}},
+      {DType::float64, 1.5, {0, 0, 0, 0x3ff0}, {0, 0, 0, 0x4008}},
+  };
+  const testing::FakeGpu gpu;
+  testing::run_gpu_ranks(2, [&](Runtime& runtime) {
+    for (const Factor& row : factors) {
+      const testing::GpuTensor tensor(gpu, runtime, {0, 0});
+      std::memcpy(tensor.data(), row.one.data(), sizeof row.one);
+      testing::CallArguments call = testing::allreduce_of(tensor, dtype_name(row.dtype));
+      call.inputs.front().dtype = call.outputs.front().dtype = row.dtype;
+      call.inputs.front().shape = call.outputs.front().shape = {1};
+      call.prescale = row.factor;
+      testing::perform(runtime, call);
+      testing::require(std::memcmp(tensor.data(), row.result.data(), sizeof row.result) == 0, dtype_name(row.dtype));
+    }
   });
 }
 
