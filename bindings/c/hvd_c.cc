@@ -64,7 +64,7 @@ class ConvertedCall {
               .prescale = c.prescale,
               .postscale = c.postscale,
               .splits = {c.splits, c.splits != nullptr ? c.splits_count : 0},
-              .stream = c.stream == HVD_ALL_STREAMS ? kAllStreams : c.stream} {
+              .stream = c.stream} {  // HVD_ALL_STREAMS is kAllStreams
     if (c.count > 0 && c.inputs == nullptr) throw_null("inputs");
     if (c.count == 1) {
       one_[0] = to_view(*c.inputs);
@@ -175,7 +175,7 @@ void check_end(Operation& operation) {
 }
 
 void wait_on_stream(Operation& operation, void* stream, Deadline deadline) {
-  if (stream == HVD_ALL_STREAMS) {
+  if (stream == kAllStreams) {
     throw InvalidArgument("HVD_ALL_STREAMS cannot wait for an operation: pass the stream that is to wait");
   }
   if (!operation.wait_until_enqueued(deadline)) throw Timeout("the work is not done yet");

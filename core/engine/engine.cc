@@ -52,6 +52,24 @@ void record_end(const EngineDependencies& dependencies, const Status& reason, bo
 
 }  // namespace
 
+void OperationRecorder::submitted(Operation& operation) {
+  const std::uint64_t before = submitted_.load(std::memory_order_relaxed);
+  submitted_.store(before + 1, std::memory_order_relaxed);
+  const std::uint64_t directly = performed_directly_.load(std::memory_order_relaxed);
+  operation.flight = flight_.submitted(operation.described, before + directly + 1);
+}
+
+Operation& EngineContext::insert(EngineReference operation) {
+  Operation& inserted = pending.insert(std::move(operation));
+  if (dependencies.timeline.active())
+    dependencies.timeline.begin(inserted.spec.name, negotiation_activity(inserted.spec));
+  return inserted;
+}
+
+void EngineContext::announce(const std::vector<const OperationSpec*>& specs) {
+  if (!specs.empty() || leaves) negotiator.announce(specs, leaves);
+}
+
 Engine::Engine(const EngineDependencies& dependencies, std::unique_ptr<Executor> executor)
     : context_(make_context(dependencies, std::move(executor))),
       schedule_(context_),

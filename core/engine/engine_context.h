@@ -42,12 +42,7 @@ class OperationRecorder {
  public:
   explicit OperationRecorder(FlightRecorder& flight) : flight_(flight) {}
 
-  void submitted(Operation& operation) {
-    const std::uint64_t before = submitted_.load(std::memory_order_relaxed);
-    submitted_.store(before + 1, std::memory_order_relaxed);
-    const std::uint64_t directly = performed_directly_.load(std::memory_order_relaxed);
-    operation.flight = flight_.submitted(operation.described, before + directly + 1);
-  }
+  void submitted(Operation& operation);
 
   // An operation that is performed directly, and counts once performed_directly() is called.
   FlightEntry performing(const FlightWords& described) {
@@ -74,17 +69,10 @@ struct EngineContext {
   DrivingThread driving_thread = DrivingThread::engine;
 
   // Makes an operation pending; then it is announced, or entered into the locked schedule.
-  Operation& insert(EngineReference operation) {
-    Operation& inserted = pending.insert(std::move(operation));
-    if (dependencies.timeline.active())
-      dependencies.timeline.begin(inserted.spec.name, negotiation_activity(inserted.spec));
-    return inserted;
-  }
+  Operation& insert(EngineReference operation);
 
   // Sends operations to the coordinator, and whether this rank leaves.
-  void announce(const std::vector<const OperationSpec*>& specs) {
-    if (!specs.empty() || leaves) negotiator.announce(specs, leaves);
-  }
+  void announce(const std::vector<const OperationSpec*>& specs);
 };
 
 }  // namespace hvd

@@ -106,6 +106,8 @@ FileDescriptor take_descriptor(msghdr& header) {
 
 }  // namespace
 
+int FileDescriptor::get() const { return fd_; }
+
 void FileDescriptor::reset(int fd) {
   if (fd_ >= 0) ::close(fd_);
   fd_ = fd;
@@ -121,6 +123,8 @@ bool wait_ready(int fd, bool for_writing, Deadline deadline) {
     if (Clock::now() >= deadline) return false;
   }
 }
+
+int Socket::fd() const { return fd_.get(); }
 
 void Socket::send_all(std::span<const std::byte> bytes, Deadline deadline, std::string_view peer) {
   while (!bytes.empty()) {

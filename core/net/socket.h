@@ -38,7 +38,7 @@ class FileDescriptor {
     if (this != &other) reset(std::exchange(other.fd_, -1));
     return *this;
   }
-  int get() const { return fd_; }
+  int get() const;
   explicit operator bool() const { return fd_ >= 0; }
   void reset(int fd = -1);
 
@@ -101,7 +101,7 @@ class Socket {
   void send_descriptor(int fd, Deadline deadline, std::string_view peer);
   FileDescriptor receive_descriptor(Deadline deadline, std::string_view peer);
 
-  int fd() const { return fd_.get(); }
+  int fd() const;
   explicit operator bool() const { return static_cast<bool>(fd_); }
   void close() { fd_.reset(); }
 
