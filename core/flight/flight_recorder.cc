@@ -69,6 +69,7 @@ FlightRecorder::FlightRecorder(int inherited, int rank, Duration stall_time) {
     }
   }
   if (!memory_) memory_ = std::make_shared<SharedMemory>(make_flight_memory());
+  recorded_ = reinterpret_cast<FlightMemory*>(memory_->data());
   forget_all();
   recorded().rank.store(rank, std::memory_order_relaxed);
   recorded().stall_time.store(stall_time.count(), std::memory_order_relaxed);

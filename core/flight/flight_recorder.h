@@ -115,7 +115,7 @@ class FlightRecorder {
   const SharedMemory& memory() const { return *memory_; }
 
  private:
-  FlightMemory& recorded() const { return *reinterpret_cast<FlightMemory*>(memory_->data()); }
+  FlightMemory& recorded() const { return *recorded_; }
   FlightEntry begin(const FlightWords& operation, std::uint64_t sequence, FlightState state);
   void forget_all();
   void put_failure(std::string_view cause) REQUIRES(mutex_);
@@ -126,6 +126,7 @@ class FlightRecorder {
   std::optional<EndByAnother> ended_by_another_ GUARDED_BY(mutex_);
   bool has_told_cause_ GUARDED_BY(mutex_) = false;
   std::shared_ptr<SharedMemory> memory_;
+  FlightMemory* recorded_ = nullptr;  // in memory_
 };
 
 // Creates memory for a recorder, for processes that start ranks. Throws Internal if that fails.
