@@ -482,10 +482,10 @@ def test_local_ranks_count_among_the_gpus_of_their_place(monkeypatch):
     from hvd.ray import elastic
 
     job = PlacesJob(local_rank_and_gpus)
+    monkeypatch.setenv("HVD_HOST_ID", "")  # each keeper, which otherwise has a process of its own, sets it
     keepers = []
     for gpu in range(2):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", str(gpu))
-        monkeypatch.delenv("HVD_HOST_ID", raising=False)
         keepers.append(elastic.Keeper(job.ticket, is_host=True))
 
     class Places:
@@ -500,7 +500,6 @@ def test_local_ranks_count_among_the_gpus_of_their_place(monkeypatch):
     finally:
         for keeper in keepers:
             keeper.close()
-        os.environ.pop("HVD_HOST_ID", None)  # a keeper has a process of its own
 
 
 class Discovery:
