@@ -214,8 +214,8 @@ SharedMemory hand_out(const Topology& topology, const Store& store, const JobKey
   std::vector<int> missing = topology.hosts[static_cast<std::size_t>(topology.host())];
   std::erase(missing, topology.rank);
   while (!missing.empty()) {
-    std::vector<int> job_ranks;  // in a process set people know its ranks by other numbers
-    for (const int rank : missing) job_ranks.push_back(topology.job_ranks[static_cast<std::size_t>(rank)]);
+    std::vector<int> job_ranks;
+    for (const int rank : missing) job_ranks.push_back(topology.job_rank_of(rank));
     Peer peer = acceptor.accept(deadline,
                                 (missing.size() == 1 ? "rank " : "ranks ") + ranges_text(job_ranks) +
                                     " of this host to map the shared memory '" + store_key + "'",

@@ -42,11 +42,13 @@ int count_cpus(const std::vector<RankIdentity>& identities, const std::vector<in
 
 int Topology::host() const { return host_of[static_cast<std::size_t>(rank)]; }
 
-int Topology::job_rank() const { return job_ranks[static_cast<std::size_t>(rank)]; }
+int Topology::job_rank() const { return job_rank_of(rank); }
+
+int Topology::job_rank_of(int which) const { return job_ranks[index(which)]; }
 
 std::string Topology::name(int which) const {
   if (which < 0 || which >= size) return "rank " + std::to_string(which);
-  return "rank " + std::to_string(job_ranks[index(which)]) + " on " + identities[index(which)].hostname;
+  return "rank " + std::to_string(job_rank_of(which)) + " on " + identities[index(which)].hostname;
 }
 
 std::string Topology::describe(int which) const {
@@ -89,7 +91,7 @@ Topology make_subset(const Topology& whole, const std::vector<int>& ranks) {
   std::vector<int> job_ranks;
   for (const int rank : ranks) {
     identities.push_back(whole.identities[index(rank)]);
-    job_ranks.push_back(whole.job_ranks[index(rank)]);
+    job_ranks.push_back(whole.job_rank_of(rank));
   }
   const auto own = std::ranges::find(ranks, whole.rank);
   Topology topology = make_topology(static_cast<int>(own - ranks.begin()), std::move(identities));

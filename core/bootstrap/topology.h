@@ -31,6 +31,8 @@ struct Topology {
 
   int host() const;
   int job_rank() const;
+  // A rank's number in the job, by which a Status names a culprit, and people know it.
+  int job_rank_of(int rank) const;
   // "rank 2 on host-b", with the rank's number in the job.
   std::string name(int rank) const;
   // "rank 2 on host-b (pid 1234)"

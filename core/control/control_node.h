@@ -57,8 +57,6 @@ class ControlNode {
   }
 
   const ControlTree& tree() const { return tree_; }
-  // Whether the coordinator's messages go to ranks below this one, too.
-  bool has_ranks_below() const { return !tree_.children.empty(); }
   // Null except on rank 0.
   Coordinator* coordinator() const { return coordinator_.get(); }
   // The number of response lists that this rank has applied.

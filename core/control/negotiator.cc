@@ -103,7 +103,7 @@ std::optional<ResponseList> Negotiator::next_message(TimePoint now) {
   node_.send_up(port_, now);
   if (node_.coordinator() == nullptr) return std::nullopt;
   auto responses = node_.coordinator()->respond(now);
-  if (responses && node_.has_ranks_below()) node_.forward(port_, encode(*responses), now);
+  if (responses && !node_.tree().is_leaf()) node_.forward(port_, encode(*responses), now);
   return responses;
 }
 
@@ -116,7 +116,7 @@ void Negotiator::Port::mark(const SubtreeMessage& message) {
 }
 
 void Negotiator::flush_messages(Duration delay) {
-  if (node_.has_ranks_below()) port_.channel.flush(deadline_after(delay));
+  if (!node_.tree().is_leaf()) port_.channel.flush(deadline_after(delay));
 }
 
 ResponseCache& Negotiator::cache() { return cache_; }
@@ -140,7 +140,7 @@ Status Negotiator::silence_of_parent(TimePoint now) const {
   return Status(StatusCode::timeout,
                 "received nothing from " + topology_.describe(parent) + " for " +
                     age_text(response_timeout_.waited(now)) + ": that process is stopped or is not being scheduled",
-                topology_.job_ranks[static_cast<std::size_t>(parent)]);
+                topology_.job_rank_of(parent));
 }
 
 Deadline Negotiator::next_deadline() const {

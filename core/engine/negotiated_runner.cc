@@ -15,7 +15,7 @@ constexpr Duration kLeaveTimeout = std::chrono::seconds(5);
 // The first rank to leave is the cause of the run's end.
 Status with_culprit(const Status& status, int leaving, const Topology& topology) {
   const bool known = leaving >= 0 && leaving < topology.size;
-  const int culprit = known ? topology.job_ranks[static_cast<std::size_t>(leaving)] : kNobody;
+  const int culprit = known ? topology.job_rank_of(leaving) : kNobody;
   return Status(status.code(), status.message(), culprit);
 }
 
@@ -164,7 +164,7 @@ void NegotiatedRunner::apply_response(const Response& response) {
       dependencies.names.join_ended(true);
       if (Operation* join = context_.pending.find(kJoinName)) {
         dependencies.timeline.end(kJoinName);
-        join->completion.last_joined = dependencies.topology.job_ranks[static_cast<std::size_t>(response.rank)];
+        join->completion.last_joined = dependencies.topology.job_rank_of(response.rank);
         context_.pending.end(*join, Status());
       }
       return;

@@ -242,9 +242,9 @@ class NcclBackend final : public Backend {
     parts_.log.info("GPU " + std::to_string(device_) + " of " + driver_->describe() + "; " + library_->describe());
   }
 
-  // A joined rank that never had a GPU tensor takes part with the device that is most likely assigned to it. In a
-  // process set that does not follow from the local rank there, which another rank's GPU may have in the job: NCCL
-  // refuses a communicator that has a device twice.
+  // A joined rank that never had a GPU tensor takes part with the device that is most likely assigned to it: by its
+  // local rank in the job. Its local rank in a process set may be the number of another rank's device, and NCCL refuses
+  // a communicator that has a device twice.
   nccl::NcclRankInfo prepare_rank_info(const CollectiveCall& call) {
     nccl::NcclRankInfo own;
     try {

@@ -163,12 +163,13 @@ class _StoreBroadcast:
 
     def _answer(self, questions: str) -> None:
         answered, pause = 0, _SHORTEST_PAUSE_S
-        while not self._is_over.wait(pause):
-            asked = self.store.add(questions, 0)
-            for number in range(answered + 1, asked + 1):
-                self.store.set(f"{questions}/{number}", self.key)
-            pause = min(2 * pause, _LONGEST_PAUSE_S) if asked == answered else _SHORTEST_PAUSE_S
-            answered = asked
+        with contextlib.suppress(RuntimeError):  # the store is gone: nobody can ask
+            while not self._is_over.wait(pause):
+                asked = self.store.add(questions, 0)
+                for number in range(answered + 1, asked + 1):
+                    self.store.set(f"{questions}/{number}", self.key)
+                pause = min(2 * pause, _LONGEST_PAUSE_S) if asked == answered else _SHORTEST_PAUSE_S
+                answered = asked
 
     def forget(self) -> None:
         if self._answering is not None:

@@ -200,15 +200,13 @@ void ControlLinks::connect_neighbours(const ControlTree& tree, Store& store, con
   }
   if (!tree.is_root()) {
     links_.push_back(std::make_unique<Link>(
-        tree.parent, waiting_for(job_rank_of(tree.parent), [&] {
+        tree.parent, waiting_for(topology_.job_rank_of(tree.parent), [&] {
           const Address address = Address::parse(store.get(address_key(tree.parent), deadline));
           return connect_authenticated(address, key, Purpose::control, topology_.rank, deadline, store.alarm());
         })));
   }
   if (acceptor) accept_children(tree, *acceptor, store, deadline);
 }
-
-int ControlLinks::job_rank_of(int rank) const { return topology_.job_ranks[static_cast<std::size_t>(rank)]; }
 
 void ControlLinks::watch_links() {
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
@@ -234,7 +232,7 @@ void ControlLinks::accept_children(const ControlTree& tree, Acceptor& acceptor, 
   for (const auto& [child, ranks] : tree.children) missing.insert(child);
   while (!missing.empty()) {
     const int awaited = *missing.begin();
-    Peer peer = waiting_for(job_rank_of(awaited), [&] {
+    Peer peer = waiting_for(topology_.job_rank_of(awaited), [&] {
       return acceptor.accept(deadline, "the control connection of " + topology_.describe(awaited), store.alarm());
     });
     if (missing.erase(peer.rank) == 0) {
@@ -331,9 +329,9 @@ void ControlLinks::handle_frame(Link& link, const Bytes& frame) {
 void ControlLinks::lose(Link& link, const std::string& how) {
   link.give_up();
   if (link.departed) return;
-  raise_and_notify(
-      Status(StatusCode::peer_lost, topology_.describe(link.rank) + " is lost: " + how, job_rank_of(link.rank)),
-      link.rank);
+  raise_and_notify(Status(StatusCode::peer_lost, topology_.describe(link.rank) + " is lost: " + how,
+                          topology_.job_rank_of(link.rank)),
+                   link.rank);
 }
 
 // This rank cannot go on.

@@ -63,7 +63,6 @@ class ControlLinks {
   void connect_neighbours(const ControlTree& tree, Store& store, const JobKey& key, const std::string& local_host,
                           Deadline deadline);
   void accept_children(const ControlTree& tree, Acceptor& acceptor, Store& store, Deadline deadline);
-  int job_rank_of(int rank) const;
   void watch_links();
   void run();
   void read(Link& link);

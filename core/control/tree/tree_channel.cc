@@ -55,7 +55,7 @@ class TreeChannel final : public ControlChannel {
             std::find_if(mailboxes_.begin(), mailboxes_.end(), [](const auto& m) { return !m.outbox.empty(); });
         throw Error(Status(StatusCode::timeout,
                            "waited for " + topology_.describe(full->rank) + " to read what it was sent",
-                           topology_.job_ranks[static_cast<std::size_t>(full->rank)]));
+                           topology_.job_rank_of(full->rank)));
       }
       doorbell_->wait_change(doorbell_seen_, deadline, &abort_);
     }

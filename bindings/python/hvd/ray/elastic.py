@@ -245,7 +245,7 @@ class Nodes:
         return seen == slots and now >= since + _SETTLE_S
 
     def _start(self, node: str, name: str, slots: int) -> _Kept:
-        amounts = {name: round(amount * slots, 4) for name, amount in self._worker.items()}  # as Ray counts
+        amounts = {name: placement.times(amount, slots) for name, amount in self._worker.items()}
         options = ray.remote(Keeper).options(
             num_cpus=amounts["CPU"],
             num_gpus=amounts["GPU"],
@@ -302,7 +302,9 @@ def _usable(places: Iterable[PlaceAddress], slots: int) -> Iterator[PlaceAddress
 def _grantable(slots: int, worker: Mapping[str, float]) -> int:
     """The most of these slots that one actor can have: of more than one GPU, Ray grants whole ones only. Another place
     takes the others."""
-    return next((n for n in range(slots, 0, -1) if (gpus := round(worker["GPU"] * n, 4)) <= 1 or gpus % 1 == 0), 0)
+    return next(
+        (n for n in range(slots, 0, -1) if (gpus := placement.times(worker["GPU"], n)) <= 1 or gpus % 1 == 0), 0
+    )
 
 
 def _unused(name: str, places: Sequence[PlaceAddress]) -> str:

@@ -11,7 +11,7 @@ from ray.util import get_current_placement_group, placement_group_table, remove_
 from ray.util.placement_group import PlacementGroup, placement_group
 
 Resources = Mapping[str, float]
-_UNITS = 10_000  # of a resource's amount 1
+_UNITS = 10_000  # of a resource's amount 1: as Ray counts
 
 
 class Place(NamedTuple):
@@ -82,9 +82,18 @@ def in_current_group(workers: int, worker: Resources) -> Placement | None:
 
 def fitting(bundle: Resources, worker: Resources) -> int:
     """How many workers a bundle, or a node, has room for."""
-    # Ray counts in ten-thousandths; 0.6 / 0.2 is less than 3.
-    units = {name: round(amount * _UNITS) for name, amount in worker.items()}
-    return min((round(bundle.get(name, 0) * _UNITS) // unit for name, unit in units.items() if unit), default=0)
+    needed = {name: units(amount) for name, amount in worker.items()}
+    return min((units(bundle.get(name, 0)) // amount for name, amount in needed.items() if amount), default=0)
+
+
+def units(amount: float) -> int:
+    """Of a resource, as Ray counts it: 0.6 / 0.2 is less than 3."""
+    return round(amount * _UNITS)
+
+
+def times(amount: float, workers: int) -> float:
+    """What so many workers need together, as Ray counts it."""
+    return units(amount * workers) / _UNITS
 
 
 def names_of(node: Mapping[str, Any]) -> set[str]:

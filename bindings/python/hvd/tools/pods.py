@@ -127,8 +127,7 @@ class Hosts:
     def take(self, pods: Iterable[Object]) -> None:
         """Writes the file of addresses first: hvdrun reads it as soon as it has the list. Raises
         OSError if hvdrun could not be told."""
-        own = socket.gethostname()
-        found = sorted((pod for pod in pods if usable(pod) and pod["metadata"]["name"] != own), key=place_of)
+        found = sorted(filter(usable, _without_own(pods)), key=place_of)
         places = [(pod["metadata"]["name"], _bracketed(pod["status"]["podIP"]), slots_of(pod)) for pod in found]
         text = "".join(f"{name} {address}:{self._port}\n" for name, address, _ in places)
         lines = [f"{name}:{self._slots or slots}" for name, _, slots in places]
@@ -139,6 +138,12 @@ class Hosts:
         new.rename(self._addresses)
         print(*lines, "---", sep="\n", flush=True)
         self._last = [*lines, text]
+
+
+def _without_own(pods: Iterable[Object]) -> list[Object]:
+    """Without hvdrun's pod, in which no rank runs, and whose Job is not that of the workers."""
+    own = socket.gethostname()
+    return [pod for pod in pods if pod["metadata"]["name"] != own]
 
 
 def _bracketed(address: str) -> str:
@@ -169,10 +174,7 @@ class Workers:
         """Asks until the server has agreed once. Pods for which there is no room yet come when there is."""
         if self._asked:
             return
-        own = socket.gethostname()
-        for pod in pods:
-            if pod["metadata"]["name"] == own:  # hvdrun's, whose Job is not the workers'
-                continue
+        for pod in _without_own(pods):
             owners = pod["metadata"].get("ownerReferences") or ()
             self._name = self._name or next((owner["name"] for owner in owners if owner["kind"] == "Job"), "")
         if self._name:
