@@ -299,8 +299,9 @@ const Setting kSettings[] = {
        c.data_plane.sockets_per_peer = parse_within<int>(t, 0, 64, "a whole number from 0 to 64");
      }},
     {"HVD_NETWORK_INTERFACES", "", "",
-     "Names of network interfaces, separated by commas: the connections between ranks on different hosts spread over "
-     "those of them that the host has, each of which is in a network of its own. Set by hvdrun's --network-interface. "
+     "Names of network interfaces, or their networks (10.1.0.0/16), separated by commas: the connections between ranks "
+     "on different hosts spread over those of them that the host has, each of which is in a network of its own. Set by "
+     "hvdrun's --network-interface. "
      "Empty: the one of HVD_ADDRESS.",
      [](Config& c, std::string_view t) { c.data_plane.network_interfaces = t; }},
     {"HVD_SHARED_MEMORY", "", "1", "0: ranks of one host use TCP as if they were on different hosts.",

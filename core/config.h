@@ -108,7 +108,7 @@ struct Config {
     bool deterministic = true;
     std::string algorithm;           // as parsed by ops/choice; empty: chosen by measurement
     int sockets_per_peer = 0;        // on each network; 0: chosen by the network's speed
-    std::string network_interfaces;  // names, separated by ','; empty: that of the rank's address
+    std::string network_interfaces;  // names or networks, separated by ','; empty: that of the rank's address
     bool shared_memory = true;
     std::int64_t chunk_bytes = 0;
     std::string instruction_set;         // as named by ops/reduction; the choices depend on the processor

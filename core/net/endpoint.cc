@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -31,6 +32,27 @@ constexpr std::string_view kTcp = "tcp:";
 constexpr std::string_view kUnix = "unix:";
 constexpr std::size_t kMaxHostBytes = 255;
 constexpr std::size_t kMaxAbstractNameBytes = sizeof(sockaddr_un::sun_path) - 1;
+
+// An IPv4 network, as 10.1.0.0/16, in the host's byte order.
+struct Network {
+  std::uint32_t address;
+  std::uint32_t mask;
+
+  bool contains(const std::string& numeric) const {
+    in_addr other{};
+    return inet_pton(AF_INET, numeric.c_str(), &other) == 1 && ((ntohl(other.s_addr) ^ address) & mask) == 0;
+  }
+};
+
+std::optional<Network> parse_network(const std::string& text) {
+  const auto slash = text.find('/');
+  if (slash == std::string::npos) return std::nullopt;
+  in_addr address{};
+  const auto bits = parse_number<unsigned>(std::string_view(text).substr(slash + 1));
+  if (inet_pton(AF_INET, text.substr(0, slash).c_str(), &address) != 1 || !bits || *bits > 32) return std::nullopt;
+  const std::uint32_t mask = *bits == 0 ? 0 : ~std::uint32_t{0} << (32 - *bits);
+  return Network{.address = ntohl(address.s_addr), .mask = mask};
+}
 
 Address parse_tcp(std::string_view text, const InvalidArgument& malformed) {
   const auto colon = text.rfind(':');
@@ -253,8 +275,10 @@ std::vector<std::string> addresses_of(const std::vector<LocalAddress>& own, cons
     if (interfaces.empty() && result.size() < kMaxAddresses) result.push_back(entry.address);
   }
   for (const std::string& interface : interfaces) {
+    const std::optional<Network> network = parse_network(interface);
     for (const LocalAddress& entry : own) {
-      if (entry.interface == interface) result.push_back(entry.address);
+      const bool named = network ? network->contains(entry.address) : entry.interface == interface;
+      if (named && std::ranges::find(result, entry.address) == result.end()) result.push_back(entry.address);
     }
   }
   if (!interfaces.empty() && result.empty()) {

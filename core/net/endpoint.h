@@ -64,8 +64,9 @@ std::vector<LocalAddress> local_addresses();
 // So many of them are told to others, who try one after the other.
 inline constexpr std::size_t kMaxAddresses = 16;
 
-// The addresses of the interfaces that the user has named, in the user's order; if none are named, the first
-// kMaxAddresses. Throws InvalidArgument, which begins with `option`, if none of the named interfaces exists. Pure.
+// The addresses of the interfaces that the user has named ("eth0"), or whose network ("10.1.0.0/16"), in the user's
+// order; if none are named, the first kMaxAddresses. Throws InvalidArgument, which begins with `option`, if none of the
+// named interfaces exists. Pure.
 std::vector<std::string> addresses_of(const std::vector<LocalAddress>& own, const std::vector<std::string>& interfaces,
                                       const char* option);
 

@@ -389,14 +389,11 @@ std::optional<std::string> asked_for(const CLI::App& app) {
   return std::nullopt;
 }
 
-// The interfaces to which Open MPI's parameters restrict its TCP connections; hvd's are to be the same ones. Networks,
-// as 10.1.0.0/16, are left to Open MPI.
+// The interfaces to which Open MPI's parameters restrict its TCP connections; hvd's are to be the same ones.
 std::vector<std::string> interfaces_of(const std::vector<std::pair<std::string, std::string>>& mca) {
   const auto parameter = std::ranges::find(mca, "btl_tcp_if_include", &std::pair<std::string, std::string>::first);
   if (parameter == mca.end() || parameter->second.empty()) return {};
-  std::vector<std::string> names = list_of(parameter->second, "-mca btl_tcp_if_include");
-  std::erase_if(names, [](const std::string& name) { return name.find('/') != std::string::npos; });
-  return names;
+  return list_of(parameter->second, "-mca btl_tcp_if_include");
 }
 
 // Reads all programs, and the options of the job, which `app` has beside those of the first program.

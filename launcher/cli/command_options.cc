@@ -109,7 +109,7 @@ void add_start_options(CLI::App& app, CommandLine& line) {
   start.value("-p,--ssh-port", "PORT", "Port of the ssh servers");
   start.value("-i,--ssh-identity-file", line.start.remote_shell.identity_file, "FILE", "The private key for ssh");
   start.repeatable("--network-interface", "NAME,...",
-                   "Use only these networks between hosts; data is striped over all of them");
+                   "Interfaces or networks (10.1.0.0/16) to use between hosts, all at once");
   start.value("--start-timeout", "SECONDS", "For all hosts and processes to start. Default: 30");
   start.value("--lease", "SECONDS", "A host that is silent for this long is lost. Default: 5");
 }

@@ -415,10 +415,12 @@ def test_another_network_is_found_where_one_is_cut(hvdrun, two_networks):
     two_networks.await_nothing_left()
 
 
-def test_an_interface_is_chosen_by_its_name(hvdrun, two_networks):
+def test_an_interface_is_chosen_by_its_name_or_network(hvdrun, two_networks):
     named = ("--rsh", two_networks.rsh, "-np", 2, "-H", "h1,h2", "--network-interface")
     # The driver's interface has another name than the hosts': a bridge.
     done = two_networks.run(hvdrun, *named, "eth1,bridge1", *PLACE)
+    assert [place[6] for place in places(done)] == ["10.8.0.1", "10.8.0.2"]
+    done = two_networks.run(hvdrun, *named, "10.8.0.0/16", *PLACE)
     assert [place[6] for place in places(done)] == ["10.8.0.1", "10.8.0.2"]
     done = two_networks.run(hvdrun, *named, "ib7,bridge1", *PLACE)
     assert done.returncode == 1

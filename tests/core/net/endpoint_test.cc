@@ -49,6 +49,23 @@ TEST_CASE("of many addresses the first are taken, but an interface that is named
   CHECK(addresses_of(own, {"br-19"}, "HVD_NETWORK_INTERFACES") == std::vector<std::string>{"19"});
 }
 
+TEST_CASE("an interface is named by itself or by its network") {
+  const std::vector<LocalAddress> own = {{.interface = "eth0", .address = "10.1.2.3"},
+                                         {.interface = "eth1", .address = "10.2.2.3"},
+                                         {.interface = "ib0", .address = "192.168.7.9"}};
+  const auto named = [&own](const std::vector<std::string>& interfaces) { return addresses_of(own, interfaces, "X"); };
+  using Addresses = std::vector<std::string>;
+  CHECK(named({"10.2.0.0/16"}) == Addresses{"10.2.2.3"});
+  CHECK(named({"10.2.99.1/16"}) == Addresses{"10.2.2.3"});
+  CHECK(named({"192.168.7.9/32", "eth0"}) == Addresses{"192.168.7.9", "10.1.2.3"});
+  CHECK(named({"10.0.0.0/8", "eth1"}) == Addresses{"10.1.2.3", "10.2.2.3"});
+  CHECK(named({"0.0.0.0/0"}).size() == 3);
+  for (const char* none : {"10.3.0.0/16", "10.2.0.0/33", "10.2.0/16", "10.2.0.0/", "/16", "10.2.0.0"}) {
+    CAPTURE(none);
+    CHECK_THROWS_AS(named({none}), InvalidArgument);
+  }
+}
+
 // In a network namespace of a thread, and of the processes that it starts.
 TEST_CASE("a host has as many addresses as it has") {
   bool permitted = false;
