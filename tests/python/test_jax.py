@@ -672,6 +672,27 @@ if hvd.rank() == 0:
 """
 
 
+def test_a_rank_that_fails_leaves_without_waiting_for_its_programs():
+    """Which wait for the other rank, as that one does for this one."""
+    job = run_job(2, ["-c", FAILS_IN_BETWEEN], limit_s=120)
+    assert job.returncode == 1 and "ValueError: bad data" in job.output and "killed" not in job.output, job.output
+
+
+FAILS_IN_BETWEEN = """
+import jax, jax.numpy as jnp
+import hvd.jax as hvd
+hvd.init()
+name = "its own" if hvd.rank() == 1 else "the other"
+try:
+    result = hvd.jit(lambda array: hvd.allreduce(jnp.sin(array @ array), name=name))(jnp.ones((900, 900)))
+    if hvd.rank() == 1:
+        raise ValueError("bad data")
+    result.block_until_ready()
+finally:
+    hvd.shutdown()
+"""
+
+
 def test_programs_of_another_initialisation_begin_anew():
     job = run_job(2, ["-c", FAILED_BEFORE])
     assert job.returncode == 0, job.output
@@ -690,6 +711,28 @@ for jit in (jax.jit, hvd.jit):
     hvd.shutdown()
     hvd.init()
     assert hvd.allreduce(1.0) == 1.0
+"""
+
+
+def test_a_process_set_that_has_another_number_after_another_initialisation():
+    job = run_job(2, ["-c", OTHER_NUMBERS])
+    assert job.returncode == 0, job.output
+
+
+OTHER_NUMBERS = """
+import jax, jax.numpy as jnp
+import hvd.jax as hvd
+hvd.init()
+sets = [hvd.ProcessSet([rank]) for rank in range(2)]
+own = sets[hvd.rank()]
+programs = [jit(lambda array: hvd.allreduce(array, hvd.Sum, process_set=own)) for jit in (jax.jit, hvd.jit)]
+for order in (sets, sets[::-1]):
+    for each in order:
+        hvd.add_process_set(each)
+    for program in programs:
+        assert program(jnp.float32(hvd.rank())) == hvd.rank()
+    hvd.shutdown()
+    hvd.init()
 """
 
 

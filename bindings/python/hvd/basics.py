@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -284,9 +285,13 @@ def shutdown() -> None:
 
 def shutdown_after(finish: Callable[[], None]) -> None:
     """As `shutdown`, once the operations have ended that a framework performs in the background: `finish` waits for
-    them. What it raises of errors between ranks is raised where results are waited for."""
+    them. What it raises of errors between ranks is raised where results are waited for.
+
+    While an exception is handled it leaves at once: in `finally: hvd.shutdown()` of a rank that has failed, what this
+    rank waits for may wait for this rank."""
     try:
-        _finish(finish)
+        if sys.exc_info()[1] is None:
+            _finish(finish)
     finally:
         shutdown()
 

@@ -164,9 +164,9 @@ def _number(process_set: ProcessSet) -> int:
 
 
 def forget_place() -> None:
-    """After a change of ranks: JAX is to compile again what depends on them."""
+    """After a change of ranks, or as this process leaves the job: JAX is to compile again what depends on them."""
     global _compiled_for
-    if _compiled_for is not None and _compiled_for != _place():
+    if _compiled_for is not None and not (_native.is_initialized() and _compiled_for == _place()):
         jax.clear_caches()
         _compiled_for = None
 
