@@ -34,7 +34,7 @@
 #include "launcher/plan/hosts.h"
 #include "launcher/plan/start_command.h"
 #include "launcher/processes/event_loop.h"
-#include "launcher/processes/keeper.h"
+#include "launcher/processes/supervisor.h"
 #include "launcher/remote/listening_agent.h"
 #include "launcher/remote/run_on_hosts.h"
 
@@ -228,7 +228,7 @@ int run_on_this_machine(const CommandLine& line, const JobLayout& layout, Signal
   host.name = host.rendezvous.hostname = facts.hostname;
   host.is_elastic = line.job.elastic.has_value();
   host.rendezvous.job_key_hex = JobKey::random().to_hex();
-  Keeper keeper(signals);
+  Supervisor supervisor(signals);
   for (std::size_t program = 0; program < host.programs.size() && line.job.verbose; ++program) {
     const auto ranks = std::ranges::count(host.ranks, program, &RankPlan::program);
     std::fprintf(stderr, "hvdrun: starting %s in %td processes\n", host.programs[program].file.c_str(), ranks);
@@ -253,7 +253,7 @@ int run_on_this_machine(const CommandLine& line, const JobLayout& layout, Signal
     if (!input) throw_errno("cannot pass standard input on");
   }
   Job job(line.job, static_cast<int>(host.ranks.size()), loop, signals);
-  auto here = std::make_unique<LocalHost>(loop, signals, keeper, job, 0, std::move(input));
+  auto here = std::make_unique<LocalHost>(loop, signals, supervisor, job, 0, std::move(input));
   LocalHost& local = *here;
   hosts.plans.push_back(std::move(host));
   hosts.hosts.push_back(std::move(here));

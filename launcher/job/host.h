@@ -1,6 +1,6 @@
 // The interface between a job and one of its hosts: Host receives commands, HostListener receives events. Main thread
 // only. LocalHost is this machine; AgentHost (launcher/remote) is reached through an agent. Nothing here blocks, except
-// that LocalHost::start() waits for the keeper, up to 30 s for each rank.
+// that LocalHost::start() waits for the supervisor, up to 30 s for each rank.
 #pragma once
 
 #include <sys/types.h>

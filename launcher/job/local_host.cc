@@ -61,20 +61,20 @@ ReservedPort::ReservedPort() : socket_(bind_any_port()) {
 
 std::uint16_t ReservedPort::number() const { return number_; }
 
-LocalHost::LocalHost(EventLoop& loop, const SignalSource& signals, Keeper& keeper, HostListener& listener, int number,
-                     FileDescriptor input)
+LocalHost::LocalHost(EventLoop& loop, const SignalSource& signals, Supervisor& supervisor, HostListener& listener,
+                     int number, FileDescriptor input)
     : loop_(loop),
       signals_(signals),
-      keeper_(keeper),
+      supervisor_(supervisor),
       listener_(listener),
       number_(number),
       input_(std::move(input)),
       memories_(loop, listener, number),
       stopped_timer_(loop, [this] { look_for_stopped(); }) {
-  loop_.watch(keeper_.fd(), EPOLLIN, [this] { on_keeper(); });
+  loop_.watch(supervisor_.fd(), EPOLLIN, [this] { on_supervisor(); });
 }
 
-LocalHost::~LocalHost() { loop_.forget(keeper_.fd()); }
+LocalHost::~LocalHost() { loop_.forget(supervisor_.fd()); }
 
 void LocalHost::start(const HostPlan& plan) {
   ChildStart start;
@@ -99,7 +99,7 @@ void LocalHost::start(const HostPlan& plan) {
     }
   }
   input_.reset();
-  if (plan.is_elastic && !started_) keeper_.end_groups();
+  if (plan.is_elastic && !started_) supervisor_.end_groups();
   started_ = true;
   is_elastic_ = plan.is_elastic;
   stopped_limit_ = plan.stopped_limit;
@@ -113,11 +113,11 @@ void LocalHost::start(const HostPlan& plan) {
 
 void LocalHost::signal_ranks(int signal) {
   if (signal == SIGSTOP || signal == SIGCONT) is_suspended_ = signal == SIGSTOP;
-  keeper_.signal_ranks(signal);
+  supervisor_.signal_ranks(signal);
 }
 
 void LocalHost::signal_all(int signal) {
-  if (!nothing_left_) keeper_.signal_all(signal);
+  if (!nothing_left_) supervisor_.signal_all(signal);
 }
 
 void LocalHost::write_input(int rank, std::string_view bytes) {
@@ -134,7 +134,7 @@ void LocalHost::hold(Stream stream, bool on) {
 
 void LocalHost::query_status(std::uint64_t query_id, bool with_stacks) { memories_.query(query_id, with_stacks); }
 
-std::vector<pid_t> LocalHost::list_left() const { return keeper_.list_left(); }
+std::vector<pid_t> LocalHost::list_left() const { return supervisor_.list_left(); }
 
 void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildStart& start, int nothing) {
   const ProgramPlan& program = plan.programs[rank.program];
@@ -156,7 +156,7 @@ void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildS
   auto [error_reader, error_writer] = plan.merge_errors ? std::pair<FileDescriptor, FileDescriptor>() : make_pipe();
   start.standard_output = output_writer.get();
   start.standard_error = error_writer ? error_writer.get() : output_writer.get();
-  const pid_t pid = keeper_.start(number, start);
+  const pid_t pid = supervisor_.start(number, start);
   memories_.started(number, pid);
   listener_.rank_started(number, pid);
   Pipes& pipes = pipes_[number];
@@ -175,13 +175,13 @@ void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildS
   if (error_reader) pipes.errors = reader(std::move(error_reader), Stream::errors);
 }
 
-void LocalHost::on_keeper() {
+void LocalHost::on_supervisor() {
   if (!signals_.pending()) take_reports();
 }
 
 void LocalHost::take_reports() {
-  if (!keeper_.receive()) loop_.forget(keeper_.fd());
-  for (const Keeper::Ended& ended : keeper_.take_ended()) {
+  if (!supervisor_.receive()) loop_.forget(supervisor_.fd());
+  for (const Supervisor::Ended& ended : supervisor_.take_ended()) {
     stopped_since_.erase(ended.rank);
     pipes_[ended.rank].pid = -1;
     const JobEnding said = memories_.ended(ended.rank);
@@ -207,7 +207,7 @@ void LocalHost::look_for_stopped() {
       stopped_since_.erase(rank);
     } else if (now >= stopped_since_.try_emplace(rank, now).first->second + stopped_limit_) {
       listener_.warning(pipes.name + " was stopped for longer than --stopped-limit, and is killed");
-      keeper_.kill_rank(pipes.pid);
+      supervisor_.kill_rank(pipes.pid);
       stopped_since_.erase(rank);
     }
   }
@@ -215,10 +215,10 @@ void LocalHost::look_for_stopped() {
 }
 
 void LocalHost::collect(const std::function<void(pid_t, ExitStatus)>& others) {
-  keeper_.resume();  // SIGCHLD may also mean that it was stopped
+  supervisor_.resume();  // SIGCHLD may also mean that it was stopped
   for (const auto& [pid, status] : reap_children()) {
-    if (pid == keeper_.pid()) {
-      on_keeper_lost(status);
+    if (pid == supervisor_.pid()) {
+      on_supervisor_lost(status);
     } else {
       if (preemption_ != nullptr) preemption_->child_ended(pid, status);
       others(pid, status);
@@ -226,13 +226,13 @@ void LocalHost::collect(const std::function<void(pid_t, ExitStatus)>& others) {
   }
 }
 
-// The ranks are killed with the keeper, which is not their own failure: reports the host as lost.
-void LocalHost::on_keeper_lost(ExitStatus status) {
+// The ranks are killed with the supervisor, which is not their own failure: reports the host as lost.
+void LocalHost::on_supervisor_lost(ExitStatus status) {
   take_reports();
   preemption_.reset();
-  loop_.forget(keeper_.fd());
-  const std::string name = std::string(kKeeperName) + " (process " + std::to_string(keeper_.pid()) + ")";
-  const bool all_gone = keeper_.kill_orphans();
+  loop_.forget(supervisor_.fd());
+  const std::string name = std::string(kSupervisorName) + " (process " + std::to_string(supervisor_.pid()) + ")";
+  const bool all_gone = supervisor_.kill_orphans();
   if (nothing_left_) return;
   nothing_left_ = true;
   close_pipes();
@@ -243,7 +243,7 @@ void LocalHost::on_keeper_lost(ExitStatus status) {
 }
 
 void LocalHost::look_what_is_left() {
-  if (nothing_left_ || keeper_.any_left()) return;
+  if (nothing_left_ || supervisor_.any_left()) return;
   nothing_left_ = true;
   close_pipes();
   listener_.nothing_left(number_);

@@ -1,4 +1,5 @@
-// The Host for this machine: starts its ranks through the keeper, reads their output, and ends what they leave behind.
+// The Host for this machine: starts its ranks through the supervisor, reads their output, and ends what they leave
+// behind.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 #include "launcher/output/rank_pipes.h"
 #include "launcher/processes/child_process.h"
 #include "launcher/processes/event_loop.h"
-#include "launcher/processes/keeper.h"
+#include "launcher/processes/supervisor.h"
 
 namespace hvd::launcher {
 
@@ -36,7 +37,7 @@ class LocalHost : public Host {
  public:
   // Ranks that read standard input inherit `input`, which start() closes. If it is empty, they are fed by
   // write_input().
-  LocalHost(EventLoop& loop, const SignalSource& signals, Keeper& keeper, HostListener& listener, int number,
+  LocalHost(EventLoop& loop, const SignalSource& signals, Supervisor& supervisor, HostListener& listener, int number,
             FileDescriptor input);
   ~LocalHost() override;
 
@@ -48,7 +49,7 @@ class LocalHost : public Host {
   void query_status(std::uint64_t query_id, bool with_stacks) override;
   std::vector<pid_t> list_left() const override;
 
-  // Called after SIGCHLD. Children other than the keeper are passed to `others`.
+  // Called after SIGCHLD. Children other than the supervisor are passed to `others`.
   void collect(const std::function<void(pid_t, ExitStatus)>& others);
 
  private:
@@ -61,18 +62,18 @@ class LocalHost : public Host {
 
   void start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildStart& start, int nothing);
   // Pending signals are handled first: a rank that was ended by the same signal has not failed.
-  void on_keeper();
+  void on_supervisor();
   void take_reports();
   void watch_preemption(const std::string& script);
   // In an elastic job: kills processes that have been stopped for too long.
   void look_for_stopped();
-  void on_keeper_lost(ExitStatus status);
+  void on_supervisor_lost(ExitStatus status);
   void look_what_is_left();
   void close_pipes();
 
   EventLoop& loop_;
   const SignalSource& signals_;
-  Keeper& keeper_;
+  Supervisor& supervisor_;
   HostListener& listener_;
   const int number_;
   FileDescriptor input_;

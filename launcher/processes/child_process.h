@@ -1,4 +1,5 @@
-// Starts processes for hvdrun, agents and the keeper; how they ended, what they leave behind, the open files they need.
+// Starts processes for hvdrun, agents and the supervisor; how they ended, what they leave behind, the open files they
+// need.
 #pragma once
 
 #include <sys/resource.h>
@@ -40,10 +41,10 @@ struct InheritedDescriptor {
   int number = -1;  // its number in the child: above standard error, unique
 };
 
-// How to start a child process: a rank (in the keeper, keeper.h), or the command that starts an agent on another host.
-// Each child leads its own process group, so that Ctrl-C at the terminal reaches it once, through hvdrun, and that its
-// children can be signalled with it. It stays in hvdrun's session (sched_yield does not cross sessions where
-// sched_autogroup is on). It is killed when the process that started it ends, even by SIGKILL.
+// How to start a child process: a rank (in the supervisor, supervisor.h), or the command that starts an agent on
+// another host. Each child leads its own process group, so that Ctrl-C at the terminal reaches it once, through hvdrun,
+// and that its children can be signalled with it. It stays in hvdrun's session (sched_yield does not cross sessions
+// where sched_autogroup is on). It is killed when the process that started it ends, even by SIGKILL.
 struct ChildStart {
   std::string program;                   // path of the executable
   std::vector<std::string> arguments;    // argv, beginning with the name as typed

@@ -21,7 +21,7 @@
 #include "launcher/job/local_host.h"
 #include "launcher/plan/host_plan.h"
 #include "launcher/processes/event_loop.h"
-#include "launcher/processes/keeper.h"
+#include "launcher/processes/supervisor.h"
 #include "launcher/remote/grpc_link.h"
 #include "launcher/remote/link.h"
 #include "launcher/remote/messages.h"
@@ -49,9 +49,9 @@ proto::FromAgent message_with(const auto& fill) {
 class ReportingHost : private HostListener {
  public:
   // `send` sends a message to the parent; it does nothing once the parent is lost.
-  ReportingHost(EventLoop& loop, const SignalSource& signals, Keeper& keeper, int number,
+  ReportingHost(EventLoop& loop, const SignalSource& signals, Supervisor& supervisor, int number,
                 std::function<void(proto::FromAgent)> send)
-      : send_(std::move(send)), host_(loop, signals, keeper, *this, number, FileDescriptor()) {}
+      : send_(std::move(send)), host_(loop, signals, supervisor, *this, number, FileDescriptor()) {}
 
   // Completes the plan with what is known only on this host. `store`: the address that its ranks connect to.
   void start(HostPlan plan, const std::string& store) {
@@ -116,7 +116,7 @@ class ReportingHost : private HostListener {
   bool was_started() const { return started_; }
   // No process of the job is left here, or none was started.
   bool is_idle() const { return !started_ || nothing_left_; }
-  // The ranks are gone with the keeper: the parent sends nothing more for this host.
+  // The ranks are gone with the supervisor: the parent sends nothing more for this host.
   bool is_lost() const { return lost_; }
 
  private:
@@ -202,19 +202,19 @@ class Agent {
  public:
   // Connects to the parent. Throws Error if that fails. `exits_when_preempted`: it ends when this host is preempted and
   // its ranks have left.
-  Agent(const proto::Bootstrap& bootstrap, bool exits_when_preempted, SignalSource& signals, Keeper& keeper)
+  Agent(const proto::Bootstrap& bootstrap, bool exits_when_preempted, SignalSource& signals, Supervisor& supervisor)
       : bootstrap_(bootstrap),
         exits_when_preempted_(exits_when_preempted),
         options_(agent_options_of(bootstrap)),
         signals_(signals),
-        keeper_(keeper),
+        supervisor_(supervisor),
         log_("hvdrun agent", LogLevel::warning),
         lease_(options_.lease, Clock::now()),
         timer_(loop_, [this] { on_time(); }),
         store_([this](std::uint64_t id, const StoreRequest& request) {
           send(message_with([&](auto& message) { *message.mutable_store_request() = to_message(id, request); }));
         }),
-        host_(loop_, signals_, keeper_, static_cast<int>(bootstrap.host()),
+        host_(loop_, signals_, supervisor_, static_cast<int>(bootstrap.host()),
               [this](proto::FromAgent message) { send(std::move(message)); }) {
     const Deadline deadline = deadline_after(options_.start_timeout);
     std::vector<Address> addresses;
@@ -310,7 +310,7 @@ class Agent {
                                 message.mutable_lost()->set_cause(cause);
                                 forward(message);
                               },
-                          .started = [this](pid_t pid) { keeper_.leave_alone(pid); },
+                          .started = [this](pid_t pid) { supervisor_.leave_alone(pid); },
                           .warning =
                               [this](const std::string& line) {
                                 proto::FromAgent message;
@@ -346,12 +346,12 @@ class Agent {
   void serve(const JobKey& key) {
     server_ = std::make_unique<StoreServer>(key, "127.0.0.1", store_, log_);
     loop_.watch(server_->fd(), EPOLLIN, [this] { server_->serve_now(); });
-    keeper_.set_lease(options_.lease);
+    supervisor_.set_lease(options_.lease);
   }
 
   void on_parent_lost(const std::string& cause) {
     parent_.reset();
-    lease_.pause(true, Clock::now());  // from now on, beats only renew the keeper's lease
+    lease_.pause(true, Clock::now());  // from now on, beats only renew the supervisor's lease
     store_.lost(cause);
     subtree_.reset();  // its agents detect that, and do the same
     end_.emplace(0, options_.grace);
@@ -379,7 +379,7 @@ class Agent {
     const TimePoint now = Clock::now();
     if (parent_ != nullptr && lease_.has_expired(now)) on_parent_lost("no heartbeat");
     if (lease_.beat_is_due(now)) {
-      keeper_.renew_lease();
+      supervisor_.renew_lease();
       send(message_with([&](auto& message) { message.mutable_heartbeat(); }));
     }
     if (end_) {
@@ -405,7 +405,7 @@ class Agent {
   const bool exits_when_preempted_;
   const AgentOptions options_;
   SignalSource& signals_;
-  Keeper& keeper_;
+  Supervisor& supervisor_;
   EventLoop loop_;
   const Log log_;
   ParentAddress parent_address_;
@@ -426,10 +426,10 @@ class Agent {
 }  // namespace
 
 int run_agent(SignalSource& signals, bool exits_when_preempted) {
-  Keeper keeper(signals);
+  Supervisor supervisor(signals);
   proto::Bootstrap bootstrap = read_bootstrap(STDIN_FILENO, deadline_after(kBootstrapTime));
   bootstrap.set_host(node_of(bootstrap, std::getenv("SLURMD_NODENAME")));
-  return Agent(bootstrap, exits_when_preempted, signals, keeper).run();
+  return Agent(bootstrap, exits_when_preempted, signals, supervisor).run();
 }
 
 }  // namespace hvd::launcher

@@ -23,13 +23,13 @@ def start(hosts):  # noqa: F811
     return job
 
 
-def keepers_on(hosts, name):  # noqa: F811
+def supervisors_on(hosts, name):  # noqa: F811
     (address,) = hosts.addresses_of(agents_on(hosts, name)[0])
-    return [pid for pid in hosts.left() if is_keeper(pid) and address in hosts.addresses_of(pid)]
+    return [pid for pid in hosts.left() if is_supervisor(pid) and address in hosts.addresses_of(pid)]
 
 
-def is_keeper(pid):
-    return read(f"/proc/{pid}/comm").startswith(b"hvd-keeper")
+def is_supervisor(pid):
+    return read(f"/proc/{pid}/comm").startswith(b"hvd-supervisor")
 
 
 def ranks_on(hosts, name):  # noqa: F811
@@ -38,7 +38,7 @@ def ranks_on(hosts, name):  # noqa: F811
     return [pid for pid in is_rank if address in hosts.addresses_of(pid)]
 
 
-VICTIMS = {"rank": ranks_on, "agent": agents_on, "keeper": keepers_on}
+VICTIMS = {"rank": ranks_on, "agent": agents_on, "supervisor": supervisors_on}
 
 
 @each
@@ -47,7 +47,7 @@ VICTIMS = {"rank": ranks_on, "agent": agents_on, "keeper": keepers_on}
     [
         (signal.SIGKILL, "rank", 5, r"rank \d on h2 has failed: killed by SIGKILL"),
         (signal.SIGKILL, "agent", 4, LOST + "the connection broke off"),
-        (signal.SIGKILL, "keeper", 4, LOST + r"hvd-keeper \(process \d+\), .*, was killed by SIGKILL"),
+        (signal.SIGKILL, "supervisor", 4, LOST + r"hvd-supervisor \(process \d+\), .*, was killed by SIGKILL"),
         (signal.SIGSTOP, "rank", 5, r"rank \d on h2 has failed: killed by SIGKILL"),
         (signal.SIGSTOP, "agent", 4, LOST),
         (signal.SIGTERM, "rank", 5, r"process \d is preempted"),
@@ -67,10 +67,10 @@ def test_the_others_go_on(hosts, time, fault, victim, size, told):  # noqa: F811
 
 
 @each
-def test_a_stopped_keeper_is_resumed(hosts, time):  # noqa: F811
+def test_a_stopped_supervisor_is_resumed(hosts, time):  # noqa: F811
     job = start(hosts)
     try:
-        os.kill(keepers_on(hosts, "h2")[0], signal.SIGSTOP)
+        os.kill(supervisors_on(hosts, "h2")[0], signal.SIGSTOP)
         job.await_steps(50)
         assert "epoch 2" not in job.text, job.text
     finally:

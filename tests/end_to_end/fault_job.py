@@ -24,7 +24,7 @@ import time
 
 TIMEOUT = 60
 RANK = "allreduce_loop"
-KEEPER = "hvd-keeper"
+SUPERVISOR = "hvd-supervisor"
 LEFT = "hvd-left"  # what ranks leave running, with nothing in its environment
 
 
@@ -53,22 +53,22 @@ def processes():
 
 
 def victims(name):
-    """ "rank 2", "ranks", "agent", "keeper" (of host h2), "driver"; for cut and part hosts, "bridge" is hvdrun's."""
+    """ "rank 2", "ranks", "agent", "supervisor" (of host h2), "driver"; for cut and part hosts, "bridge": hvdrun's."""
     holder = os.environ["NETLAB_HOLDERS"].split()[1]
     there = namespace(os.getpid() if name == "driver" else holder)
     found = [entry for entry in processes() if namespace(entry[0]) == there]
     if name.startswith("rank"):
         ranks = [pid for pid, program in found if program == RANK]
         return ranks if name == "ranks" else [pid for pid in ranks if "\0HVD_RANK=2\0" in "\0" + read(pid, "environ")]
-    # An agent's keeper is called hvdrun, too, for its first moment.
-    return sorted(pid for pid, program in found if program == (KEEPER if name == "keeper" else "hvdrun"))[:1]
+    # An agent's supervisor is called hvdrun, too, for its first moment.
+    return sorted(pid for pid, program in found if program == (SUPERVISOR if name == "supervisor" else "hvdrun"))[:1]
 
 
 def of_the_job():
-    """Everything that belongs to it: hvdrun, agents, keepers, ranks, what these leave, and what has the job's key."""
+    """All that belongs to it: hvdrun, agents, supervisors, ranks, what these leave, and what has the job's key."""
     result = []
     for pid, program in processes():
-        if program in ("hvdrun", KEEPER, RANK, LEFT) or "\0HVD_JOB_KEY=" in "\0" + read(pid, "environ"):
+        if program in ("hvdrun", SUPERVISOR, RANK, LEFT) or "\0HVD_JOB_KEY=" in "\0" + read(pid, "environ"):
             result.append(f"{pid} {program}")
     return result
 

@@ -249,7 +249,7 @@ DAEMON = "(setsid env -i bash -c '(exec -a hvd-left sleep 1000) &' > /dev/null 2
 
 @each
 @pytest.mark.parametrize("leftover", [pytest.param(SESSION, id="session"), pytest.param(DAEMON, id="daemon")])
-@pytest.mark.parametrize("victim", ["rank 2", "agent", "keeper", "driver"])
+@pytest.mark.parametrize("victim", ["rank 2", "agent", "supervisor", "driver"])
 def test_what_a_rank_has_started_ends_too_whatever_its_session_and_environment(play, time, victim, leftover):
     report = play("kill", victim, "negotiating", *SMALL, before=["sh", "-c", f'{leftover} exec "$0" "$@"'])
     assert report["clean"] < at_most(10)
@@ -257,12 +257,12 @@ def test_what_a_rank_has_started_ends_too_whatever_its_session_and_environment(p
 
 @each
 @pytest.mark.parametrize("awaited, options", BUSY)
-def test_a_killed_keeper(play, time, awaited, options):
-    report = play("kill", "keeper", awaited, *options)
+def test_a_killed_supervisor(play, time, awaited, options):
+    report = play("kill", "supervisor", awaited, *options)
     assert report["exit"] == 1
     words = "which starts the ranks there and ends with them, was killed by SIGKILL"
     assert said(report, words) < at_most(4)
-    said(report, "host h2 (ranks 2, 3) is lost: hvd-keeper (process ")
+    said(report, "host h2 (ranks 2, 3) is lost: hvd-supervisor (process ")
     check_errors(report, {0, 1}, within=1)
     assert report["clean"] < at_most(4)
 

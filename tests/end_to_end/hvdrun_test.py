@@ -609,29 +609,29 @@ def test_a_standard_input_that_is_closed_is_empty(hvdrun):
     assert (done.returncode, done.stdout) == (0, "/dev/null\n"), done.stderr
 
 
-def keeper_of(process):
+def supervisor_of(process):
     for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
         if (fields := stat_fields(pid)) and int(fields[1]) == process.pid:
             return pid
     return None
 
 
-def test_a_killed_keeper_ends_the_job_and_is_named(start):
+def test_a_killed_supervisor_ends_the_job_and_is_named(start):
     process = start("-np", 2, "sh", "-c", LEFTOVERS)
     pids = [int(line) for line in read_lines(process.stdout, 6)]
-    keeper = keeper_of(process)
-    os.kill(keeper, signal.SIGKILL)
+    supervisor = supervisor_of(process)
+    os.kill(supervisor, signal.SIGKILL)
     _, errors = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 1
-    assert f"(ranks 0, 1) is lost: hvd-keeper (process {keeper}), which starts the ranks there" in errors
+    assert f"(ranks 0, 1) is lost: hvd-supervisor (process {supervisor}), which starts the ranks there" in errors
     assert "was killed by SIGKILL" in errors
     assert not any(map(is_alive, pids))
 
 
-def test_a_stopped_keeper_does_not_keep_hvdrun(start):
+def test_a_stopped_supervisor_does_not_keep_hvdrun(start):
     process = start("-np", 1, "--grace", 0.1, "sh", "-c", LEFTOVERS)
     pids = [int(line) for line in read_lines(process.stdout, 3)]
-    os.kill(keeper_of(process), signal.SIGSTOP)
+    os.kill(supervisor_of(process), signal.SIGSTOP)
     process.terminate()
     assert process.wait(TIMEOUT) == 143
     wait_until(lambda: not any(map(is_alive, pids)))

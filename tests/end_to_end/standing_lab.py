@@ -82,13 +82,13 @@ class StandingLab:
         assert self.run(self.netlab, "mend", *hosts).returncode == 0
 
     def left(self):
-        """Processes of jobs: ranks, hvdrun, agents and keepers, by our numbers."""
+        """Processes of jobs: ranks, hvdrun, agents and supervisors, by our numbers."""
         found = {}
         for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
             if namespace_of(pid) != self.namespace or stat_of(pid)[0] in "ZX":
                 continue
             words = words_of(pid)
-            if "hvdrun" in " ".join(words) or "hvd-keeper" in " ".join(words) or has_job_key(pid):
+            if "hvdrun" in " ".join(words) or "hvd-supervisor" in " ".join(words) or has_job_key(pid):
                 found[pid] = shlex.join(filter(None, words))
         return found
 

@@ -1,4 +1,4 @@
-#include "launcher/processes/keeper_messages.h"
+#include "launcher/processes/supervisor_messages.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -18,40 +18,41 @@
 namespace hvd::launcher {
 namespace {
 
-using Request = KeeperRequest::Kind;
-using Report = KeeperReport::Kind;
+using Request = SupervisorRequest::Kind;
+using Report = SupervisorReport::Kind;
 
 TEST_CASE("requests arrive as they were") {
-  for (const KeeperRequest& request :
-       {KeeperRequest{.kind = Request::start_part, .part = std::string("a\0b", 3)},
-        KeeperRequest{.kind = Request::start}, KeeperRequest{.kind = Request::signal_ranks, .value = SIGUSR1},
-        KeeperRequest{.kind = Request::signal_all, .value = SIGKILL}, KeeperRequest{.kind = Request::list_left},
-        KeeperRequest{.kind = Request::set_lease, .value = 5000}, KeeperRequest{.kind = Request::end_groups},
-        KeeperRequest{.kind = Request::kill_rank, .value = 4711}, KeeperRequest{.kind = Request::renew_lease}}) {
-    CHECK(decode_keeper_request(encode(request)) == request);
+  for (const SupervisorRequest& request :
+       {SupervisorRequest{.kind = Request::start_part, .part = std::string("a\0b", 3)},
+        SupervisorRequest{.kind = Request::start}, SupervisorRequest{.kind = Request::signal_ranks, .value = SIGUSR1},
+        SupervisorRequest{.kind = Request::signal_all, .value = SIGKILL}, SupervisorRequest{.kind = Request::list_left},
+        SupervisorRequest{.kind = Request::set_lease, .value = 5000}, SupervisorRequest{.kind = Request::end_groups},
+        SupervisorRequest{.kind = Request::kill_rank, .value = 4711},
+        SupervisorRequest{.kind = Request::renew_lease}}) {
+    CHECK(decode_supervisor_request(encode(request)) == request);
   }
 }
 
 TEST_CASE("reports arrive as they were") {
   const ExitStatus killed{.by_signal = true, .value = SIGSEGV, .core_dumped = true};
-  for (const KeeperReport& report :
-       {KeeperReport{.kind = Report::started, .pid = 4711},
-        KeeperReport{.kind = Report::not_started, .text = "cannot start a process"},
-        KeeperReport{.kind = Report::ended, .pid = 4711, .status = killed},
-        KeeperReport{.kind = Report::ended, .pid = 4711, .status = {.value = 3}},
-        KeeperReport{.kind = Report::nothing_left}, KeeperReport{.kind = Report::left, .pids = {1, 2, 3}}}) {
-    CHECK(decode_keeper_report(encode(report)) == report);
+  for (const SupervisorReport& report :
+       {SupervisorReport{.kind = Report::started, .pid = 4711},
+        SupervisorReport{.kind = Report::not_started, .text = "cannot start a process"},
+        SupervisorReport{.kind = Report::ended, .pid = 4711, .status = killed},
+        SupervisorReport{.kind = Report::ended, .pid = 4711, .status = {.value = 3}},
+        SupervisorReport{.kind = Report::nothing_left}, SupervisorReport{.kind = Report::left, .pids = {1, 2, 3}}}) {
+    CHECK(decode_supervisor_report(encode(report)) == report);
   }
 }
 
 TEST_CASE("a report fits into a packet, and so does a part of a start") {
   const std::string part(kMaxStartPart, 'x');
-  CHECK(encode(KeeperRequest{.kind = Request::start_part, .part = part}).size() <= kMaxPacketBytes);
+  CHECK(encode(SupervisorRequest{.kind = Request::start_part, .part = part}).size() <= kMaxPacketBytes);
   const std::vector<pid_t> many(5000, 4711);
-  const std::string list = encode(KeeperReport{.kind = Report::left, .pids = many});
+  const std::string list = encode(SupervisorReport{.kind = Report::left, .pids = many});
   CHECK(list.size() <= kMaxPacketBytes);
-  CHECK(decode_keeper_report(list).pids.size() == kMaxReportedPids);
-  const std::string text = encode(KeeperReport{.kind = Report::not_started, .text = std::string(100'000, 'x')});
+  CHECK(decode_supervisor_report(list).pids.size() == kMaxReportedPids);
+  const std::string text = encode(SupervisorReport{.kind = Report::not_started, .text = std::string(100'000, 'x')});
   CHECK(text.size() <= kMaxPacketBytes);
 }
 
@@ -84,14 +85,14 @@ TEST_CASE("malformed messages are refused") {
   for (const std::string& bytes : {std::string(), std::string("\x09\0\0\0\0\0\0\0\0", 9),
                                    std::string("\xff\0\0\0\0\0\0\0\0", 9), std::string("\0\0\0\0\0\0\0\0", 8),
                                    std::string("\0\0\0\0\0\0\0\0\0\0", 10), std::string("\0\0\0\0\0\2\0\0\0x", 10)}) {
-    CHECK_THROWS_AS(decode_keeper_request(bytes), Internal);
+    CHECK_THROWS_AS(decode_supervisor_request(bytes), Internal);
   }
-  const std::string report = encode(KeeperReport{.kind = Report::left, .text = "text", .pids = {1, 2}});
+  const std::string report = encode(SupervisorReport{.kind = Report::left, .text = "text", .pids = {1, 2}});
   for (std::size_t size = 0; size < report.size(); ++size) {
-    CHECK_THROWS_AS(decode_keeper_report(report.substr(0, size)), Internal);
+    CHECK_THROWS_AS(decode_supervisor_report(report.substr(0, size)), Internal);
   }
-  CHECK_THROWS_AS(decode_keeper_report(report + "x"), Internal);
-  CHECK_THROWS_AS(decode_keeper_report("\x05" + report.substr(1)), Internal);
+  CHECK_THROWS_AS(decode_supervisor_report(report + "x"), Internal);
+  CHECK_THROWS_AS(decode_supervisor_report("\x05" + report.substr(1)), Internal);
   ChildStart start = some_start();
   start.environment.pop_back();
   const std::string bytes = encode_start(start);
@@ -153,7 +154,7 @@ TEST_CASE("a reader that is slow blocks nobody") {
 }
 
 TEST_CASE("without a lease no silence is too long") {
-  KeeperLease lease;
+  SupervisorLease lease;
   CHECK_FALSE(lease.deadline());
   lease.renew(kStart);
   CHECK_FALSE(lease.has_expired(kStart + 1h));
@@ -164,7 +165,7 @@ TEST_CASE("without a lease no silence is too long") {
 }
 
 TEST_CASE("a lease begins anew whenever it is renewed") {
-  KeeperLease lease;
+  SupervisorLease lease;
   lease.set(100ms, kStart);
   CHECK(lease.deadline() == kStart + 100ms);
   CHECK_FALSE(lease.has_expired(kStart + 99ms));
@@ -174,8 +175,8 @@ TEST_CASE("a lease begins anew whenever it is renewed") {
   CHECK(lease.has_expired(kStart + 180ms));
 }
 
-TEST_CASE("a keeper that was held up itself does not judge") {
-  KeeperLease lease;
+TEST_CASE("a supervisor that was held up itself does not judge") {
+  SupervisorLease lease;
   lease.set(100ms, kStart);
   CHECK_FALSE(lease.has_expired(kStart + 10s));
   CHECK(lease.deadline() == kStart + 10s + 100ms);

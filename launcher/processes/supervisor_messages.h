@@ -1,5 +1,5 @@
-// The messages between hvdrun and its keeper (keeper.h), of one packet each, with file descriptors; and the lease that
-// hvdrun renews by them.
+// The messages between hvdrun and its supervisor (supervisor.h), of one packet each, with file descriptors; and the
+// lease that hvdrun renews by them.
 #pragma once
 
 #include <sys/types.h>
@@ -39,10 +39,10 @@ bool send_packet(int socket, std::string_view bytes, std::span<const int> descri
 // Returns nothing if no packet is available. The received descriptors are close-on-exec.
 std::optional<Packet> receive_packet(int socket);
 
-// A message from hvdrun to the keeper. An environment may be larger than a packet: the encoded ChildStart is sent in as
-// many `start_part` messages as needed. The `start` message that follows carries the descriptors: standard input,
+// A message from hvdrun to the supervisor. An environment may be larger than a packet: the encoded ChildStart is sent
+// in as many `start_part` messages as needed. The `start` message that follows carries the descriptors: standard input,
 // output and error, and those of ChildStart::inherited. Decoding throws Internal if a message is malformed.
-struct KeeperRequest {
+struct SupervisorRequest {
   enum class Kind : std::uint8_t {
     start_part,
     start,
@@ -58,20 +58,20 @@ struct KeeperRequest {
   std::int32_t value = 0;    // the signal, the lease in milliseconds, or the rank's pid
   std::string part{};        // of an encoded ChildStart, kMaxStartPart bytes at most
   std::uint32_t number = 0;  // of a start with its parts, or list_left; its answer has it, too
-  bool operator==(const KeeperRequest&) const = default;
+  bool operator==(const SupervisorRequest&) const = default;
 };
 
-std::string encode(const KeeperRequest& request);
-KeeperRequest decode_keeper_request(std::string_view bytes);
+std::string encode(const SupervisorRequest& request);
+SupervisorRequest decode_supervisor_request(std::string_view bytes);
 
-// From the keeper to hvdrun.
-struct KeeperReport {
+// From the supervisor to hvdrun.
+struct SupervisorReport {
   enum class Kind : std::uint8_t {
     started,       // pid; the answer to `start`
     not_started,   // text: the cause; the other answer to `start`
     left,          // pids; the answer to `list_left`
     ended,         // pid, status of a started process
-    nothing_left,  // no descendant of the keeper is left
+    nothing_left,  // no descendant of the supervisor is left
   };
   Kind kind;
   pid_t pid = -1;
@@ -79,22 +79,24 @@ struct KeeperReport {
   std::string text{};
   std::vector<pid_t> pids{};
   std::uint32_t number = 0;  // of the request that this answers
-  bool operator==(const KeeperReport&) const = default;
+  bool operator==(const SupervisorReport&) const = default;
 };
 
 inline constexpr std::size_t kMaxStartPart = 8000;     // bytes
 inline constexpr std::size_t kMaxReportedPids = 1000;  // what fits into a packet; the rest is left out
 inline constexpr std::size_t kMaxReportedText = 4096;  // bytes
 
-std::string encode(const KeeperReport& report);
-KeeperReport decode_keeper_report(std::string_view bytes);
+std::string encode(const SupervisorReport& report);
+SupervisorReport decode_supervisor_report(std::string_view bytes);
 
-// Leaves out the descriptors, except for the inherited ones' numbers, and the open-file limit, which the keeper knows.
+// Leaves out the descriptors, except for the inherited ones' numbers, and the open-file limit, which the supervisor
+// knows.
 std::string encode_start(const ChildStart& start);
 ChildStart decode_start(std::string_view bytes);
 
-// The lease that hvdrun's heartbeats renew; decides in the keeper whether hvdrun has been silent for too long. Pure.
-class KeeperLease {
+// The lease that hvdrun's heartbeats renew; decides in the supervisor whether hvdrun has been silent for too long.
+// Pure.
+class SupervisorLease {
  public:
   // Starts the lease at `now`. A length of zero or less removes it.
   void set(Duration length, TimePoint now) {
@@ -109,7 +111,7 @@ class KeeperLease {
     return renewed_ + *length_;
   }
 
-  // A keeper that asks more than half a lease late was not running itself: then the lease starts again.
+  // A supervisor that asks more than half a lease late was not running itself: then the lease starts again.
   bool has_expired(TimePoint now) {
     const auto end = deadline();
     if (!end || now < *end) return false;

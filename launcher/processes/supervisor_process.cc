@@ -1,4 +1,4 @@
-#include "launcher/processes/keeper.h"
+#include "launcher/processes/supervisor.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -40,18 +40,18 @@ void close_own_but(int kept) {
 
 // Renames the process, so that ps does not show a second hvdrun.
 void take_name() {
-  prctl(PR_SET_NAME, kKeeperName);
+  prctl(PR_SET_NAME, kSupervisorName);
   std::ifstream file("/proc/self/cmdline");
   const std::string line{std::istreambuf_iterator<char>(file), {}};
   char* const words = program_invocation_name;  // the beginning of the command line in memory
   if (line.empty() || !line.starts_with(words)) return;
   std::memset(words, 0, line.size());
-  std::strncpy(words, kKeeperName, line.size() - 1);
+  std::strncpy(words, kSupervisorName, line.size() - 1);
 }
 
-// Moves the keeper to its own process group, which no signal of the terminal or of kill(0) reaches, in hvdrun's
+// Moves the supervisor to its own process group, which no signal of the terminal or of kill(0) reaches, in hvdrun's
 // session, where ranks must stay. Blocks all signals, so that the ranks get the dispositions as hvdrun left them.
-FileDescriptor become_keeper(int socket) {
+FileDescriptor become_supervisor(int socket) {
   setpgid(0, 0);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   sigset_t signals;
@@ -83,11 +83,11 @@ ChildStart start_of(std::string_view bytes, const Packet& packet) {
   return start;
 }
 
-// The keeper is the subreaper of all processes of the job: one whose parent has ended becomes its child, so that "no
-// child is left" means "nothing of the job is left", daemons included.
-class KeeperProcess {
+// The supervisor is the subreaper of all processes of the job: one whose parent has ended becomes its child, so that
+// "no child is left" means "nothing of the job is left", daemons included.
+class SupervisorProcess {
  public:
-  KeeperProcess(int socket, int children, rlimit open_files, const SignalSource& signals)
+  SupervisorProcess(int socket, int children, rlimit open_files, const SignalSource& signals)
       : socket_(socket), children_(children), open_files_(open_files), signals_(signals) {}
 
   enum class End { hvdrun_is_gone, hvdrun_is_silent };
@@ -107,7 +107,7 @@ class KeeperProcess {
   }
 
  private:
-  using Kind = KeeperReport::Kind;
+  using Kind = SupervisorReport::Kind;
 
   void receive() {
     const std::optional<Packet> packet = receive_packet(socket_);
@@ -119,7 +119,7 @@ class KeeperProcess {
     lease_.renew(Clock::now());
     std::uint32_t number = 0;
     try {
-      const KeeperRequest request = decode_keeper_request(packet->bytes);
+      const SupervisorRequest request = decode_supervisor_request(packet->bytes);
       number = request.number;
       perform(request, *packet);
     } catch (const Error& error) {
@@ -127,26 +127,27 @@ class KeeperProcess {
     }
   }
 
-  void perform(const KeeperRequest& request, const Packet& packet) {
+  void perform(const SupervisorRequest& request, const Packet& packet) {
     switch (request.kind) {
-      case KeeperRequest::Kind::start_part:
+      case SupervisorRequest::Kind::start_part:
         if (std::exchange(start_number_, request.number) != request.number) start_.clear();
         start_ += request.part;
         return;
-      case KeeperRequest::Kind::start: return start(request.number, packet);
-      case KeeperRequest::Kind::signal_ranks: return signal_ranks(request.value);
-      case KeeperRequest::Kind::signal_all: killing_ |= request.value == SIGKILL; return signal_all(request.value);
-      case KeeperRequest::Kind::list_left: {
+      case SupervisorRequest::Kind::start: return start(request.number, packet);
+      case SupervisorRequest::Kind::signal_ranks: return signal_ranks(request.value);
+      case SupervisorRequest::Kind::signal_all: killing_ |= request.value == SIGKILL; return signal_all(request.value);
+      case SupervisorRequest::Kind::list_left: {
         std::vector<pid_t> pids;
         for (const ProcessEntry& entry : living_descendants({})) pids.push_back(entry.pid);
         return report({.kind = Kind::left, .pids = std::move(pids), .number = request.number});
       }
-      case KeeperRequest::Kind::set_lease: return lease_.set(std::chrono::milliseconds(request.value), Clock::now());
-      case KeeperRequest::Kind::end_groups: ends_groups_ = true; return;
-      case KeeperRequest::Kind::kill_rank:
+      case SupervisorRequest::Kind::set_lease:
+        return lease_.set(std::chrono::milliseconds(request.value), Clock::now());
+      case SupervisorRequest::Kind::end_groups: ends_groups_ = true; return;
+      case SupervisorRequest::Kind::kill_rank:
         if (ranks_.contains(request.value)) kill(-request.value, SIGKILL);
         return;
-      case KeeperRequest::Kind::renew_lease: return;
+      case SupervisorRequest::Kind::renew_lease: return;
     }
   }
 
@@ -196,7 +197,7 @@ class KeeperProcess {
   }
 
   // Queues the message, because hvdrun may be stopped by Ctrl-Z and read nothing for a while.
-  void report(const KeeperReport& message) {
+  void report(const SupervisorReport& message) {
     unsent_.push_back(encode(message));
     flush();
   }
@@ -216,7 +217,7 @@ class KeeperProcess {
   const rlimit open_files_;      // of the ranks
   const SignalSource& signals_;
   std::set<pid_t> ranks_;  // not reaped yet: a pid that may be reused is never signalled
-  KeeperLease lease_;
+  SupervisorLease lease_;
   std::string start_;  // the start_part messages of the next start
   std::uint32_t start_number_ = 0;
   std::deque<std::string> unsent_;
@@ -227,16 +228,16 @@ class KeeperProcess {
 
 }  // namespace
 
-void run_keeper(FileDescriptor socket, const SignalSource& signals, pid_t hvdrun) {
+void run_supervisor(FileDescriptor socket, const SignalSource& signals, pid_t hvdrun) {
   int code = EXIT_FAILURE;
   try {
     const rlimit open_files = raise_open_files();
-    const FileDescriptor children = become_keeper(socket.get());
-    KeeperProcess keeper(socket.get(), children.get(), open_files, signals);
+    const FileDescriptor children = become_supervisor(socket.get());
+    SupervisorProcess supervisor(socket.get(), children.get(), open_files, signals);
     // A silent hvdrun is stopped. It is still this process's parent, so its pid cannot have been reused.
-    if (keeper.run() == KeeperProcess::End::hvdrun_is_silent && getppid() == hvdrun) kill(hvdrun, SIGKILL);
+    if (supervisor.run() == SupervisorProcess::End::hvdrun_is_silent && getppid() == hvdrun) kill(hvdrun, SIGKILL);
     if (!has_children() || kill_descendants({}, deadline_after(kKillingTime))) code = EXIT_SUCCESS;
-  } catch (...) {  // out of memory or descriptors: hvdrun detects the keeper's end
+  } catch (...) {  // out of memory or descriptors: hvdrun detects the supervisor's end
   }
   _exit(code);
 }

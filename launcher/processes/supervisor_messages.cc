@@ -1,4 +1,4 @@
-#include "launcher/processes/keeper_messages.h"
+#include "launcher/processes/supervisor_messages.h"
 
 #include <sys/socket.h>
 
@@ -105,7 +105,7 @@ std::optional<Packet> receive_packet(int socket) {
                 .truncated = (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0};
 }
 
-std::string encode(const KeeperRequest& request) {
+std::string encode(const SupervisorRequest& request) {
   ByteWriter writer;
   writer.put(static_cast<std::uint8_t>(request.kind));
   writer.put(request.value);
@@ -114,9 +114,9 @@ std::string encode(const KeeperRequest& request) {
   return text_of(writer);
 }
 
-KeeperRequest decode_keeper_request(std::string_view bytes) {
+SupervisorRequest decode_supervisor_request(std::string_view bytes) {
   ByteReader reader = reader_of(bytes);
-  KeeperRequest request{.kind = get_kind(reader, KeeperRequest::Kind::renew_lease)};
+  SupervisorRequest request{.kind = get_kind(reader, SupervisorRequest::Kind::renew_lease)};
   request.value = reader.get<std::int32_t>();
   request.part = reader.get_string();
   request.number = reader.get<std::uint32_t>();
@@ -124,7 +124,7 @@ KeeperRequest decode_keeper_request(std::string_view bytes) {
   return request;
 }
 
-std::string encode(const KeeperReport& report) {
+std::string encode(const SupervisorReport& report) {
   ByteWriter writer;
   writer.put(static_cast<std::uint8_t>(report.kind));
   writer.put(static_cast<std::int32_t>(report.pid));
@@ -139,9 +139,9 @@ std::string encode(const KeeperReport& report) {
   return text_of(writer);
 }
 
-KeeperReport decode_keeper_report(std::string_view bytes) {
+SupervisorReport decode_supervisor_report(std::string_view bytes) {
   ByteReader reader = reader_of(bytes);
-  KeeperReport report{.kind = get_kind(reader, KeeperReport::Kind::nothing_left)};
+  SupervisorReport report{.kind = get_kind(reader, SupervisorReport::Kind::nothing_left)};
   report.pid = reader.get<std::int32_t>();
   report.status.by_signal = reader.get<std::uint8_t>() != 0;
   report.status.value = reader.get<std::int32_t>();

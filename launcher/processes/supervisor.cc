@@ -1,4 +1,4 @@
-#include "launcher/processes/keeper.h"
+#include "launcher/processes/supervisor.h"
 
 #include <poll.h>
 #include <sys/prctl.h>
@@ -42,18 +42,18 @@ bool wait_for(int fd, short events, Deadline deadline) {
 
 }  // namespace
 
-Keeper::Keeper(const SignalSource& signals) : others_(own_children()) {
+Supervisor::Supervisor(const SignalSource& signals) : others_(own_children()) {
   auto [own, other] = make_packet_sockets();
   socket_ = std::move(own);
   const pid_t self = getpid();
   pid_ = fork();
-  if (pid_ == 0) run_keeper(std::move(other), signals, self);
-  if (pid_ < 0) throw_errno("cannot start the keeper");
-  setpgid(pid_, pid_);  // as in the keeper, before a signal for this process's group can reach it
+  if (pid_ == 0) run_supervisor(std::move(other), signals, self);
+  if (pid_ < 0) throw_errno("cannot start the supervisor");
+  setpgid(pid_, pid_);  // as in the supervisor, before a signal for this process's group can reach it
   prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
-Keeper::~Keeper() {
+Supervisor::~Supervisor() {
   socket_.reset();
   if (pid_ < 0) return;
   resume();
@@ -62,53 +62,54 @@ Keeper::~Keeper() {
   }
 }
 
-pid_t Keeper::pid() const { return pid_; }
+pid_t Supervisor::pid() const { return pid_; }
 
-pid_t Keeper::start(int rank, const ChildStart& start) {
+pid_t Supervisor::start(int rank, const ChildStart& start) {
   std::vector<int> descriptors = {start.standard_input, start.standard_output, start.standard_error};
   for (const InheritedDescriptor& entry : start.inherited) descriptors.push_back(entry.fd);
   const Deadline deadline = deadline_after(kAnswerTime);
-  const auto deliver = [&](const KeeperRequest& request, const std::vector<int>& with) {
-    if (!send(request, deadline, with)) throw_errno("cannot reach the keeper of the ranks");
+  const auto deliver = [&](const SupervisorRequest& request, const std::vector<int>& with) {
+    if (!send(request, deadline, with)) throw_errno("cannot reach the supervisor of the ranks");
   };
   const std::uint32_t number = expect_answer();
   const std::string bytes = encode_start(start);
   for (std::size_t at = 0; at < bytes.size(); at += kMaxStartPart) {
-    deliver({.kind = KeeperRequest::Kind::start_part, .part = bytes.substr(at, kMaxStartPart), .number = number}, {});
+    deliver({.kind = SupervisorRequest::Kind::start_part, .part = bytes.substr(at, kMaxStartPart), .number = number},
+            {});
   }
-  deliver({.kind = KeeperRequest::Kind::start, .number = number}, descriptors);
-  const KeeperReport answer = await(KeeperReport::Kind::started, deadline);
+  deliver({.kind = SupervisorRequest::Kind::start, .number = number}, descriptors);
+  const SupervisorReport answer = await(SupervisorReport::Kind::started, deadline);
   ranks_[answer.pid] = rank;
   any_left_ = true;
   return answer.pid;
 }
 
-void Keeper::signal_ranks(int signal) { send({.kind = KeeperRequest::Kind::signal_ranks, .value = signal}); }
+void Supervisor::signal_ranks(int signal) { send({.kind = SupervisorRequest::Kind::signal_ranks, .value = signal}); }
 
-void Keeper::signal_all(int signal) { send({.kind = KeeperRequest::Kind::signal_all, .value = signal}); }
+void Supervisor::signal_all(int signal) { send({.kind = SupervisorRequest::Kind::signal_all, .value = signal}); }
 
-void Keeper::resume() const {
+void Supervisor::resume() const {
   if (pid_ > 0) kill(pid_, SIGCONT);
 }
 
-void Keeper::end_groups() { send({.kind = KeeperRequest::Kind::end_groups}); }
+void Supervisor::end_groups() { send({.kind = SupervisorRequest::Kind::end_groups}); }
 
-void Keeper::kill_rank(pid_t pid) { send({.kind = KeeperRequest::Kind::kill_rank, .value = pid}); }
+void Supervisor::kill_rank(pid_t pid) { send({.kind = SupervisorRequest::Kind::kill_rank, .value = pid}); }
 
-void Keeper::set_lease(Duration length) {
+void Supervisor::set_lease(Duration length) {
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(length).count();
-  send({.kind = KeeperRequest::Kind::set_lease, .value = static_cast<std::int32_t>(ms)});
+  send({.kind = SupervisorRequest::Kind::set_lease, .value = static_cast<std::int32_t>(ms)});
 }
 
-void Keeper::renew_lease() {
-  send_packet(socket_.get(), encode(KeeperRequest{.kind = KeeperRequest::Kind::renew_lease}));
+void Supervisor::renew_lease() {
+  send_packet(socket_.get(), encode(SupervisorRequest{.kind = SupervisorRequest::Kind::renew_lease}));
 }
 
-int Keeper::fd() const { return socket_.get(); }
+int Supervisor::fd() const { return socket_.get(); }
 
-bool Keeper::send(const KeeperRequest& request) { return send(request, deadline_after(kSendTime), {}); }
+bool Supervisor::send(const SupervisorRequest& request) { return send(request, deadline_after(kSendTime), {}); }
 
-bool Keeper::send(const KeeperRequest& request, Deadline deadline, const std::vector<int>& descriptors) {
+bool Supervisor::send(const SupervisorRequest& request, Deadline deadline, const std::vector<int>& descriptors) {
   const std::string bytes = encode(request);
   while (!send_packet(socket_.get(), bytes, descriptors)) {
     if (errno != EAGAIN || Clock::now() >= deadline) return false;
@@ -118,12 +119,12 @@ bool Keeper::send(const KeeperRequest& request, Deadline deadline, const std::ve
   return true;
 }
 
-std::uint32_t Keeper::expect_answer() {
+std::uint32_t Supervisor::expect_answer() {
   answer_.reset();
   return awaited_ = ++last_request_;
 }
 
-bool Keeper::receive() {
+bool Supervisor::receive() {
   while (!closed_) {
     const std::optional<Packet> packet = receive_packet(socket_.get());
     if (!packet) return true;
@@ -131,10 +132,10 @@ bool Keeper::receive() {
       closed_ = true;
       break;
     }
-    KeeperReport report = decode_keeper_report(packet->bytes);
-    if (report.kind == KeeperReport::Kind::nothing_left) {
+    SupervisorReport report = decode_supervisor_report(packet->bytes);
+    if (report.kind == SupervisorReport::Kind::nothing_left) {
       any_left_ = false;
-    } else if (report.kind == KeeperReport::Kind::ended) {
+    } else if (report.kind == SupervisorReport::Kind::ended) {
       if (const auto rank = ranks_.extract(report.pid)) {
         ended_.push_back({.rank = rank.mapped(), .status = report.status});
       }
@@ -148,45 +149,45 @@ bool Keeper::receive() {
   return false;
 }
 
-std::vector<Keeper::Ended> Keeper::take_ended() { return std::exchange(ended_, {}); }
+std::vector<Supervisor::Ended> Supervisor::take_ended() { return std::exchange(ended_, {}); }
 
-bool Keeper::any_left() const { return any_left_; }
+bool Supervisor::any_left() const { return any_left_; }
 
-KeeperReport Keeper::await(KeeperReport::Kind expected, Deadline deadline) {
+SupervisorReport Supervisor::await(SupervisorReport::Kind expected, Deadline deadline) {
   while (!answer_) {
     const bool readable = wait_for(socket_.get(), POLLIN, std::min(deadline, deadline_after(kResumeTime)));
-    if (readable && !receive()) throw PeerLost("the keeper of the ranks has ended");
+    if (readable && !receive()) throw PeerLost("the supervisor of the ranks has ended");
     if (!readable && Clock::now() >= deadline) {
       awaited_ = 0;
-      throw Timeout("the keeper of the ranks does not answer");
+      throw Timeout("the supervisor of the ranks does not answer");
     }
     if (!readable) resume();
   }
   awaited_ = 0;
-  KeeperReport answer = std::move(*std::exchange(answer_, std::nullopt));
+  SupervisorReport answer = std::move(*std::exchange(answer_, std::nullopt));
   if (answer.kind == expected) return answer;
   throw Internal(answer.text);
 }
 
-void Keeper::discard(const KeeperReport& late_answer) {
-  if (late_answer.kind != KeeperReport::Kind::started) return;
+void Supervisor::discard(const SupervisorReport& late_answer) {
+  if (late_answer.kind != SupervisorReport::Kind::started) return;
   any_left_ = true;
   kill_rank(late_answer.pid);
 }
 
-std::vector<pid_t> Keeper::list_left() {
+std::vector<pid_t> Supervisor::list_left() {
   if (!any_left_) return {};
   try {
-    send({.kind = KeeperRequest::Kind::list_left, .number = expect_answer()});
-    return await(KeeperReport::Kind::left, deadline_after(kListTime)).pids;
+    send({.kind = SupervisorRequest::Kind::list_left, .number = expect_answer()});
+    return await(SupervisorReport::Kind::left, deadline_after(kListTime)).pids;
   } catch (const Error&) {
     return {};
   }
 }
 
-void Keeper::leave_alone(pid_t pid) { others_.push_back(pid); }
+void Supervisor::leave_alone(pid_t pid) { others_.push_back(pid); }
 
-bool Keeper::kill_orphans() {
+bool Supervisor::kill_orphans() {
   pid_ = -1;
   ranks_.clear();
   any_left_ = !kill_descendants(others_, deadline_after(kKillingTime));

@@ -1,4 +1,4 @@
-#include "launcher/processes/keeper.h"
+#include "launcher/processes/supervisor.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -20,7 +20,7 @@
 
 #include "core/base/error.h"
 #include "launcher/processes/child_process.h"
-#include "launcher/processes/keeper_messages.h"
+#include "launcher/processes/supervisor_messages.h"
 #include "tests/support/catch.h"
 #include "tests/support/timeouts.h"
 
@@ -50,7 +50,7 @@ constexpr const char* kRank =
 // A stand-in for hvdrun, in a process of its own. This process is the subreaper of all.
 class StandIn {
  public:
-  using Play = std::function<void(Keeper&, int output)>;
+  using Play = std::function<void(Supervisor&, int output)>;
 
   explicit StandIn(const Play& play) {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -61,9 +61,9 @@ class StandIn {
       reader.reset();
       {
         const SignalSource signals;
-        Keeper keeper(signals);
+        Supervisor supervisor(signals);
         try {
-          play(keeper, writer.get());
+          play(supervisor, writer.get());
         } catch (const std::exception& error) {  // must not reach Catch, which would go on to the next test in here
           std::cerr << "the stand-in for hvdrun: " << error.what() << std::endl;
         }
@@ -115,43 +115,43 @@ bool all_end_within(Duration time, const std::vector<pid_t>& pids) {
 }
 
 // Receives until the condition holds or 10 s have passed.
-bool receive_until(Keeper& keeper, const std::function<bool()>& condition) {
+bool receive_until(Supervisor& supervisor, const std::function<bool()>& condition) {
   for (const Deadline deadline = deadline_after(60s); Clock::now() < deadline;) {
     if (condition()) return true;
-    pollfd ready{.fd = keeper.fd(), .events = POLLIN, .revents = 0};
+    pollfd ready{.fd = supervisor.fd(), .events = POLLIN, .revents = 0};
     poll(&ready, 1, 100);
-    if (!keeper.receive()) return condition();
+    if (!supervisor.receive()) return condition();
   }
   return false;
 }
 
-// Those of kRank, and the keeper first.
+// Those of kRank, and the supervisor first.
 std::vector<pid_t> job_of(const StandIn& hvdrun) {
   std::vector<pid_t> pids;
   for (int i = 0; i < 4; ++i) pids.push_back(hvdrun.read_number());
   return pids;
 }
 
-// The rank speaks only after start() has returned: the keeper may be killed as soon as all pids are known.
-void run_rank(Keeper& keeper, int output) {
+// The rank speaks only after start() has returned: the supervisor may be killed as soon as all pids are known.
+void run_rank(Supervisor& supervisor, int output) {
   auto [input, line] = make_pipe();
   ChildStart start = shell(kRank, output);
   start.standard_input = input.get();
-  keeper.start(0, start);
-  say(output, std::to_string(keeper.pid()));
+  supervisor.start(0, start);
+  say(output, std::to_string(supervisor.pid()));
   say(line.get(), "");
 }
 
-TEST_CASE("a late answer of the keeper is not taken for that to the next request") {
-  const StandIn hvdrun([](Keeper& keeper, int output) {
-    keeper.start(0, shell("exec sleep 60", output));
+TEST_CASE("a late answer of the supervisor is not taken for that to the next request") {
+  const StandIn hvdrun([](Supervisor& supervisor, int output) {
+    supervisor.start(0, shell("exec sleep 60", output));
     // While it is traced, SIGCONT does not continue it.
-    const bool is_held = ptrace(PTRACE_SEIZE, keeper.pid(), nullptr, nullptr) == 0 &&
-                         ptrace(PTRACE_INTERRUPT, keeper.pid(), nullptr, nullptr) == 0 &&
-                         waitpid(keeper.pid(), nullptr, __WALL) == keeper.pid();
-    const bool has_answered = !keeper.list_left().empty();
-    ptrace(PTRACE_DETACH, keeper.pid(), nullptr, nullptr);
-    const pid_t second = keeper.start(1, shell("exec sleep 60", output));
+    const bool is_held = ptrace(PTRACE_SEIZE, supervisor.pid(), nullptr, nullptr) == 0 &&
+                         ptrace(PTRACE_INTERRUPT, supervisor.pid(), nullptr, nullptr) == 0 &&
+                         waitpid(supervisor.pid(), nullptr, __WALL) == supervisor.pid();
+    const bool has_answered = !supervisor.list_left().empty();
+    ptrace(PTRACE_DETACH, supervisor.pid(), nullptr, nullptr);
+    const pid_t second = supervisor.start(1, shell("exec sleep 60", output));
     say(output, is_held && !has_answered && runs(second) ? "started" : "not");
   });
   CHECK(hvdrun.read_line() == "started");
@@ -159,8 +159,8 @@ TEST_CASE("a late answer of the keeper is not taken for that to the next request
 
 TEST_CASE("a killed hvdrun leaves nothing of its job, whatever it was", "[timed]") {
   const bool whole_group = GENERATE(false, true);
-  const StandIn hvdrun([](Keeper& keeper, int output) {
-    run_rank(keeper, output);
+  const StandIn hvdrun([](Supervisor& supervisor, int output) {
+    run_rank(supervisor, output);
     pause();
   });
   const std::vector<pid_t> job = job_of(hvdrun);
@@ -177,10 +177,10 @@ TEST_CASE("a hvdrun that ends for any other reason leaves nothing either", "[tim
 }
 
 TEST_CASE("a stopped hvdrun ends with its job when the lease is over", "[timed]") {
-  const StandIn hvdrun([](Keeper& keeper, int output) {
-    run_rank(keeper, output);
-    keeper.set_lease(300ms);
-    keeper.renew_lease();
+  const StandIn hvdrun([](Supervisor& supervisor, int output) {
+    run_rank(supervisor, output);
+    supervisor.set_lease(300ms);
+    supervisor.renew_lease();
     raise(SIGSTOP);
   });
   CHECK(all_end_within(testing::at_most(3s), job_of(hvdrun)));
@@ -189,10 +189,10 @@ TEST_CASE("a stopped hvdrun ends with its job when the lease is over", "[timed]"
 }
 
 TEST_CASE("a hvdrun that renews its lease lives on") {
-  const StandIn hvdrun([](Keeper& keeper, int output) {
-    run_rank(keeper, output);
-    keeper.set_lease(1s);
-    for (;; poll(nullptr, 0, 20)) keeper.renew_lease();
+  const StandIn hvdrun([](Supervisor& supervisor, int output) {
+    run_rank(supervisor, output);
+    supervisor.set_lease(1s);
+    for (;; poll(nullptr, 0, 20)) supervisor.renew_lease();
   });
   const std::vector<pid_t> job = job_of(hvdrun);
   CHECK_FALSE(all_end_within(2s, {job.begin(), job.begin() + 1}));
@@ -210,38 +210,39 @@ int passed_on() {
   return count;
 }
 
-TEST_CASE("a keeper is hvdrun's child, in a process group of its own and in its session, with no descriptor of its") {
-  const StandIn hvdrun([](Keeper& keeper, int output) {
-    run_rank(keeper, output);
+TEST_CASE(
+    "a supervisor is hvdrun's child, in a process group of its own and in its session, with no descriptor of its") {
+  const StandIn hvdrun([](Supervisor& supervisor, int output) {
+    run_rank(supervisor, output);
     pause();
   });
-  const pid_t keeper = job_of(hvdrun).front();
-  CHECK(read_process_stat(keeper)->parent == hvdrun.pid());
-  CHECK(getpgid(keeper) == keeper);
-  CHECK(getsid(keeper) == getsid(hvdrun.pid()));
-  CHECK(text_of(keeper, "cmdline").starts_with(kKeeperName));
-  CHECK(text_of(keeper, "comm") == std::string(kKeeperName) + "\n");
+  const pid_t supervisor = job_of(hvdrun).front();
+  CHECK(read_process_stat(supervisor)->parent == hvdrun.pid());
+  CHECK(getpgid(supervisor) == supervisor);
+  CHECK(getsid(supervisor) == getsid(hvdrun.pid()));
+  CHECK(text_of(supervisor, "cmdline").starts_with(kSupervisorName));
+  CHECK(text_of(supervisor, "comm") == std::string(kSupervisorName) + "\n");
   // The first three, the sockets' end, and that of SIGCHLD.
-  const std::filesystem::directory_iterator folder("/proc/" + std::to_string(keeper) + "/fd");
+  const std::filesystem::directory_iterator folder("/proc/" + std::to_string(supervisor) + "/fd");
   CHECK(std::distance(begin(folder), end(folder)) == 5 + passed_on());
 }
 
-TEST_CASE("a keeper that somebody stops is asked to go on") {
-  const StandIn hvdrun([](Keeper& keeper, int output) {
-    kill(keeper.pid(), SIGSTOP);
+TEST_CASE("a supervisor that somebody stops is asked to go on") {
+  const StandIn hvdrun([](Supervisor& supervisor, int output) {
+    kill(supervisor.pid(), SIGSTOP);
     ChildStart start = shell("echo started", output);
     for (char name = 'A'; name <= 'H'; ++name) {  // together more than a socket holds
       start.environment.push_back(std::string(1, name) + "=" + std::string(100'000, 'x'));
     }
-    keeper.start(0, start);
-    receive_until(keeper, [&] { return !keeper.any_left(); });
+    supervisor.start(0, start);
+    receive_until(supervisor, [&] { return !supervisor.any_left(); });
   });
   CHECK(hvdrun.read_line() == "started");
 }
 
-TEST_CASE("signals of the terminal and SIGTERM do not end a keeper", "[timed]") {
-  const StandIn hvdrun([](Keeper& keeper, int output) {
-    run_rank(keeper, output);
+TEST_CASE("signals of the terminal and SIGTERM do not end a supervisor", "[timed]") {
+  const StandIn hvdrun([](Supervisor& supervisor, int output) {
+    run_rank(supervisor, output);
     pause();
   });
   const std::vector<pid_t> job = job_of(hvdrun);
@@ -253,15 +254,15 @@ TEST_CASE("signals of the terminal and SIGTERM do not end a keeper", "[timed]") 
 }
 
 TEST_CASE("a rank's end is reported, and that of everything") {
-  const StandIn hvdrun([](Keeper& keeper, int output) {
-    keeper.start(7, shell("exit 3", output));
-    keeper.start(8, shell("kill -SEGV $$", output));
-    std::vector<Keeper::Ended> ended;
-    const bool all = receive_until(keeper, [&] {
-      for (const Keeper::Ended& entry : keeper.take_ended()) ended.push_back(entry);
-      return !keeper.any_left() && ended.size() == 2;
+  const StandIn hvdrun([](Supervisor& supervisor, int output) {
+    supervisor.start(7, shell("exit 3", output));
+    supervisor.start(8, shell("kill -SEGV $$", output));
+    std::vector<Supervisor::Ended> ended;
+    const bool all = receive_until(supervisor, [&] {
+      for (const Supervisor::Ended& entry : supervisor.take_ended()) ended.push_back(entry);
+      return !supervisor.any_left() && ended.size() == 2;
     });
-    for (const Keeper::Ended& entry : ended) {
+    for (const Supervisor::Ended& entry : ended) {
       say(output, std::to_string(entry.rank) + " " + std::to_string(entry.status.exit_code()));
     }
     say(output, all ? "all" : "not all");
@@ -272,35 +273,35 @@ TEST_CASE("a rank's end is reported, and that of everything") {
 }
 
 TEST_CASE("what a rank leaves is something that is left, and can be signalled") {
-  const StandIn hvdrun([](Keeper& keeper, int output) {
-    keeper.start(0, shell("setsid env -i /bin/sleep 60 &", output));
+  const StandIn hvdrun([](Supervisor& supervisor, int output) {
+    supervisor.start(0, shell("setsid env -i /bin/sleep 60 &", output));
     std::size_t ended = 0;
-    receive_until(keeper, [&] { return (ended += keeper.take_ended().size()) == 1; });
-    const bool listed = receive_until(keeper, [&] { return keeper.list_left().size() == 1; });
-    say(output, std::to_string(keeper.any_left() && listed));
-    keeper.signal_all(SIGTERM);
-    say(output, std::to_string(receive_until(keeper, [&] { return !keeper.any_left(); })));
+    receive_until(supervisor, [&] { return (ended += supervisor.take_ended().size()) == 1; });
+    const bool listed = receive_until(supervisor, [&] { return supervisor.list_left().size() == 1; });
+    say(output, std::to_string(supervisor.any_left() && listed));
+    supervisor.signal_all(SIGTERM);
+    say(output, std::to_string(receive_until(supervisor, [&] { return !supervisor.any_left(); })));
   });
   CHECK(hvdrun.read_line() == "1");
   CHECK(hvdrun.read_line() == "1");
 }
 
 TEST_CASE("a rank gets its descriptors under the numbers it was told, its environment and its limits") {
-  const StandIn hvdrun([](Keeper& keeper, int output) {
+  const StandIn hvdrun([](Supervisor& supervisor, int output) {
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
     auto [a_reader, a_writer] = make_pipe();
     auto [b_reader, b_writer] = make_pipe();
     say(a_writer.get(), "a");
     say(b_writer.get(), "b");
-    // Numbers that the keeper's own descriptors, and those that it receives, have, too.
+    // Numbers that the supervisor's own descriptors, and those that it receives, have, too.
     for (const auto& [a, b] : std::vector<std::pair<int, int>>{{5, 6}, {8, 7}, {9, 3}, {3, 4}}) {
       ChildStart start = shell("read x <&" + std::to_string(a) + "; read y <&" + std::to_string(b) +
                                    R"sh(; echo "$x $y $WORD $(ulimit -n)")sh",
                                output);
       start.inherited = {{.fd = a_reader.get(), .number = a}, {.fd = b_reader.get(), .number = b}};
-      keeper.start(0, start);
-      receive_until(keeper, [&] { return !keeper.any_left(); });
+      supervisor.start(0, start);
+      receive_until(supervisor, [&] { return !supervisor.any_left(); });
       say(output, std::to_string(limit.rlim_cur));
       say(a_writer.get(), "a");
       say(b_writer.get(), "b");
@@ -312,16 +313,16 @@ TEST_CASE("a rank gets its descriptors under the numbers it was told, its enviro
   }
 }
 
-TEST_CASE("a killed keeper takes the ranks with it, and hvdrun ends what they leave", "[timed]") {
-  const StandIn hvdrun([](Keeper& keeper, int output) {
-    const pid_t pid = keeper.pid();
-    run_rank(keeper, output);
-    receive_until(keeper, [] { return false; });
+TEST_CASE("a killed supervisor takes the ranks with it, and hvdrun ends what they leave", "[timed]") {
+  const StandIn hvdrun([](Supervisor& supervisor, int output) {
+    const pid_t pid = supervisor.pid();
+    run_rank(supervisor, output);
+    receive_until(supervisor, [] { return false; });
     while (waitpid(pid, nullptr, 0) != pid) {
     }
-    say(output, std::to_string(keeper.kill_orphans()));
+    say(output, std::to_string(supervisor.kill_orphans()));
     try {
-      keeper.start(1, shell("true", output));
+      supervisor.start(1, shell("true", output));
     } catch (const Error& error) {
       say(output, error.what());
     }
@@ -330,7 +331,7 @@ TEST_CASE("a killed keeper takes the ranks with it, and hvdrun ends what they le
   kill(job[0], SIGKILL);
   CHECK(hvdrun.read_line() == "1");
   CHECK(all_end_within(testing::at_most(100ms), job));
-  CHECK(hvdrun.read_line() == "cannot reach the keeper of the ranks: Broken pipe");
+  CHECK(hvdrun.read_line() == "cannot reach the supervisor of the ranks: Broken pipe");
 }
 
 TEST_CASE("malformed requests are answered with an error") {
@@ -338,23 +339,23 @@ TEST_CASE("malformed requests are answered with an error") {
   const pid_t self = getpid();
   const SignalSource signals;
   const pid_t pid = fork();
-  if (pid == 0) run_keeper(std::move(other), signals, self);
+  if (pid == 0) run_supervisor(std::move(other), signals, self);
   other.reset();
   const auto answer = [&](const std::string& bytes, const std::vector<int>& descriptors) {
     REQUIRE(send_packet(own.get(), bytes, descriptors));
     pollfd ready{.fd = own.get(), .events = POLLIN, .revents = 0};
     REQUIRE(poll(&ready, 1, 10'000) == 1);
-    const KeeperReport report = decode_keeper_report(receive_packet(own.get())->bytes);
-    CHECK(report.kind == KeeperReport::Kind::not_started);
+    const SupervisorReport report = decode_supervisor_report(receive_packet(own.get())->bytes);
+    CHECK(report.kind == SupervisorReport::Kind::not_started);
     return report.text;
   };
   const FileDescriptor nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
-  const std::string start = encode(KeeperRequest{.kind = KeeperRequest::Kind::start});
+  const std::string start = encode(SupervisorRequest{.kind = SupervisorRequest::Kind::start});
   CHECK(answer("x", {}) == "malformed message: of no known kind");
   CHECK(answer(start + "x", {}) == "malformed message: bytes after its end");
   CHECK(answer(start, {nothing.get(), nothing.get(), nothing.get()}) == "malformed message: it ends too early");
   const std::string all = encode_start(shell("true", nothing.get()));
-  REQUIRE(send_packet(own.get(), encode(KeeperRequest{.kind = KeeperRequest::Kind::start_part, .part = all})));
+  REQUIRE(send_packet(own.get(), encode(SupervisorRequest{.kind = SupervisorRequest::Kind::start_part, .part = all})));
   CHECK(answer(start, {nothing.get()}) == "malformed message: not as many descriptors as it says");
   own.reset();
   int status = 0;
