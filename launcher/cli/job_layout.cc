@@ -150,8 +150,8 @@ void add_servers(std::vector<HostPlan>& plans, const CommandLine& line, int rank
   for (int server = 0; server < line.job.servers; ++server) {
     const std::size_t host = static_cast<std::size_t>(server) % plans.size();
     HostPlan& plan = plans[host];
-    RankPlan& entry = plan.servers.emplace_back(RankPlan{.place = {.rank = ranks + server, .size = ranks}});
-    entry.place.local_size = static_cast<int>(plan.ranks.size());
+    RankPlan& entry = plan.servers.emplace_back(RankPlan{.numbers = {.rank = ranks + server, .size = ranks}});
+    entry.numbers.local_size = static_cast<int>(plan.ranks.size());
     entry.server = server;
     entry.cpus = cpus_of_servers(plan, line.placement.cpu_set, facts[host].resources.cpus);
   }
@@ -224,8 +224,8 @@ std::vector<HostPlan> plan_hosts(const JobLayout& layout, const CommandLine& lin
                           std::to_string(placed.size()) + " ranks");
   }
   for (const PlacedRank& rank : placed) {
-    RankPlan entry{.place = rank.place, .program = static_cast<std::size_t>(rank.program)};
-    entry.reads_input = line.input_to_all || rank.place.rank == line.input_rank;
+    RankPlan entry{.numbers = rank.numbers, .program = static_cast<std::size_t>(rank.program)};
+    entry.reads_input = line.input_to_all || rank.numbers.rank == line.input_rank;
     plans[static_cast<std::size_t>(rank.host)].ranks.push_back(std::move(entry));
   }
   for (std::size_t host = 0; host < plans.size(); ++host) bind(plans[host], line, facts[host]);

@@ -156,9 +156,9 @@ void JobOutput::open(const RankPlan& process, bool job_runs) {
     if (!job_runs) throw;
     const bool is_server = process.server >= 0;
     say(std::string(error.what()) + "; the output of " +
-        (is_server ? process_name(process) : "process " + std::to_string(process.place.rank)) + " is not saved");
+        (is_server ? process_name(process) : "process " + std::to_string(process.numbers.rank)) + " is not saved");
   }
-  Streams& streams = streams_[process.place.rank];
+  Streams& streams = streams_[process.numbers.rank];
   streams.output = open_stream(process, Stream::output, std::move(files.output));
   if (!options_.merge_errors) streams.errors = open_stream(process, Stream::errors, std::move(files.errors));
 }
@@ -228,7 +228,7 @@ JobOutput::OutputFiles JobOutput::open_files(const RankPlan& process) const {
 
 std::unique_ptr<OutputStream> JobOutput::open_stream(const RankPlan& process, Stream stream,
                                                      std::optional<OutputFile> file) {
-  const int rank = process.place.rank;
+  const int rank = process.numbers.rank;
   OutputStream::Options options;
   options.tag = tag(process, stream);
   options.whole_lines = size_ + servers_ > 1;
@@ -246,7 +246,7 @@ LineSplitter::Tag JobOutput::tag(const RankPlan& process, Stream stream) {
   const bool coloured = sink_of(stream).is_terminal() && allows_colours(variable("TERM"), variable("NO_COLOR"));
   std::string place;
   if (options_.tag) {
-    place = process.server < 0 ? output_tag(process.place.rank, stream, coloured)
+    place = process.server < 0 ? output_tag(process.numbers.rank, stream, coloured)
                                : output_tag(process.server, stream, coloured, "server ");
   }
   if (options_.timestamp) return [place] { return local_time() + " " + place; };
@@ -257,7 +257,7 @@ LineSplitter::Tag JobOutput::tag(const RankPlan& process, Stream stream) {
 std::filesystem::path JobOutput::path_of(const RankPlan& process, const std::string& stream) const {
   const bool is_server = process.server >= 0;
   return is_server ? output_path(options_.directory, process.server, servers_, stream, "server")
-                   : output_path(options_.directory, process.place.rank, size_, stream);
+                   : output_path(options_.directory, process.numbers.rank, size_, stream);
 }
 
 void JobOutput::hold(Stream stream, bool on) {

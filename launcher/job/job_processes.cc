@@ -54,7 +54,7 @@ const JobProcess& JobProcesses::at(int number) const { return processes_.at(numb
 const std::map<int, JobProcess>& JobProcesses::all() const { return processes_; }
 
 void JobProcesses::open(int host, const RankPlan& plan) {
-  const int number = plan.place.rank;
+  const int number = plan.numbers.rank;
   const bool others_may_come = elastic_ && !plan_of(host).rendezvous.address.empty();  // it has an agent
   const std::string host_name = plans_.size() < 2 && !others_may_come ? "" : plan_of(host).name;
   const bool is_numbered = elastic_ && plan.server < 0;
@@ -89,7 +89,7 @@ void JobProcesses::start(int host, const RankPlan& plan) {
 void JobProcesses::remove(int number) {
   HostPlan& plan = plans_[static_cast<std::size_t>(at(number).host)];
   for (std::vector<RankPlan>* const processes : {&plan.ranks, &plan.servers}) {
-    std::erase_if(*processes, [number](const RankPlan& each) { return each.place.rank == number; });
+    std::erase_if(*processes, [number](const RankPlan& each) { return each.numbers.rank == number; });
   }
 }
 
@@ -125,7 +125,7 @@ void JobServers::start_with_hosts(TimePoint now) {
   for (const HostPlan& plan : processes_.plans()) {
     hosts.emplace_back(plan.name, 1);
     for (const RankPlan& server : plan.servers) {
-      running_.insert(server.place.rank);
+      running_.insert(server.numbers.rank);
       placement_.started(server.server, plan.name, now);
     }
   }
@@ -179,9 +179,9 @@ void JobServers::start_due() {
   for (const StartServer& start : placement_.take_due(Clock::now())) {
     const int host = processes_.host_named(start.host);
     RankPlan plan = *std::ranges::find(plans_[static_cast<std::size_t>(host)], start.server, &RankPlan::server);
-    plan.place.rank = next_number_++;
+    plan.numbers.rank = next_number_++;
     plan.server_start = start.start;
-    running_.insert(plan.place.rank);
+    running_.insert(plan.numbers.rank);
     processes_.start(host, plan);
   }
 }

@@ -63,7 +63,7 @@ class JobProcesses {
   // By number; those that have ended, too.
   const std::map<int, JobProcess>& all() const;
 
-  // Starts what the hosts' plans have, each process with the number in its place.
+  // Starts what the hosts' plans have, each process with the number in its plan.
   void start_all();
   // Starts a further process.
   void start(int host, const RankPlan& plan);

@@ -56,11 +56,11 @@ void StatusQueries::ask(bool with_stacks, Done done) {
   for (std::size_t host = 0; host < plans_.size(); ++host) {
     if (!lost_.contains(static_cast<int>(host))) query.missing.insert(static_cast<int>(host));
     for (const RankPlan& rank : plans_[host].ranks) {
-      query.ranks.push_back({.rank = rank.place.rank, .host = plans_[host].name, .status = {}});
+      query.ranks.push_back({.rank = rank.numbers.rank, .host = plans_[host].name, .status = {}});
     }
     for (const RankPlan& process : plans_[host].servers) {
       query.ranks.push_back(
-          {.rank = process.place.rank, .host = plans_[host].name, .status = {}, .server = process.server});
+          {.rank = process.numbers.rank, .host = plans_[host].name, .status = {}, .server = process.server});
     }
   }
   std::sort(query.ranks.begin(), query.ranks.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
@@ -76,7 +76,7 @@ void StatusQueries::answered(int host, std::uint64_t query_id, std::vector<RankS
   std::set<int> ranks_there;
   const HostPlan& there = plans_[static_cast<std::size_t>(host)];
   for (const auto* processes : {&there.ranks, &there.servers}) {
-    for (const RankPlan& process : *processes) ranks_there.insert(process.place.rank);
+    for (const RankPlan& process : *processes) ranks_there.insert(process.numbers.rank);
   }
   for (RankStatus& status : statuses) {
     if (!ranks_there.contains(status.rank)) continue;
@@ -103,7 +103,7 @@ void StatusQueries::complete(std::uint64_t query_id) {
   set_timer();
   if (found && epoch_rank_of_) {
     for (StatusOfRank& rank : found.mapped().ranks) {
-      if (rank.server < 0) rank.place = epoch_rank_of_(rank.rank);
+      if (rank.server < 0) rank.epoch_rank = epoch_rank_of_(rank.rank);
     }
   }
   if (found) found.mapped().done(std::move(found.mapped().ranks));

@@ -38,7 +38,7 @@ FileDescriptor bind_any_port() {
 Environment environment_of(const HostPlan& plan, const RankPlan& rank, const RankMemory* memory) {
   const ProgramPlan& program = plan.programs[rank.program];
   Environment environment = environment_of_rank(plan, rank, with_exports(program));
-  if (rank.cpus.empty()) share_openmp_threads(environment, rank.place.local_size, allowed_cpu_numbers().size());
+  if (rank.cpus.empty()) share_openmp_threads(environment, rank.numbers.local_size, allowed_cpu_numbers().size());
   if (!rank.visible_gpus.empty()) environment["CUDA_VISIBLE_DEVICES"] = rank.visible_gpus;
   environment.erase("HVD_FLIGHT_RECORDER");  // set if hvdrun was itself started by an hvdrun
   environment.erase("HVD_FLIGHT_STACKS");
@@ -91,10 +91,10 @@ void LocalHost::start(const HostPlan& plan) {
       }
       start_rank_of(plan, rank, start, nothing.get());
     } catch (const ProgramUnusable& error) {
-      listener_.rank_not_started(rank.place.rank, error.what(), error.exit_code());
+      listener_.rank_not_started(rank.numbers.rank, error.what(), error.exit_code());
       break;
     } catch (const Error& error) {
-      listener_.rank_not_started(rank.place.rank, error.what(), 1);
+      listener_.rank_not_started(rank.numbers.rank, error.what(), 1);
       break;
     }
   }
@@ -106,7 +106,7 @@ void LocalHost::start(const HostPlan& plan) {
   if (stopped_limit_ > Duration::zero()) look_for_stopped();
   if (!plan.preemption_script.empty()) watch_preemption(plan.preemption_script);
   const bool has_others = plan.is_elastic || plan.servers_of_job > 0;
-  if (!all.empty() && (has_others || all.front().place.size > 1)) memories_.watch_for_stalls();
+  if (!all.empty() && (has_others || all.front().numbers.size > 1)) memories_.watch_for_stalls();
   if (plan.verbose && !plan.ranks.empty()) memories_.watch_initialization();
   take_reports();
 }
@@ -142,7 +142,7 @@ void LocalHost::start_rank_of(const HostPlan& plan, const RankPlan& rank, ChildS
   start.arguments = program.arguments;
   start.working_directory = program.working_directory;
   start.cpus = rank.cpus;
-  const int number = rank.place.rank;
+  const int number = rank.numbers.rank;
   const RankMemory* const memory = memories_.make(rank, plan.verbose);
   start.inherited.clear();
   for (const int fd : memory != nullptr ? memory->descriptors() : std::vector<int>()) {

@@ -174,7 +174,7 @@ void MembershipRunner::perform(const MembershipAction& action) {
         const int host = job_.processes.host_named(start.host);
         const std::vector<RankPlan>& slots = job_.processes.slots_of(host);
         RankPlan plan = slots[static_cast<std::size_t>(start.slot) % slots.size()];
-        plan.place.rank = start.process;
+        plan.numbers.rank = start.process;
         job_.end.process_started();
         job_.processes.start(host, plan);
       },

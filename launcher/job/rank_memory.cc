@@ -137,12 +137,12 @@ RankMemories::RankMemories(EventLoop& loop, HostListener& listener, int host)
 
 const RankMemory* RankMemories::make(const RankPlan& process, bool verbose) {
   try {
-    Entry& entry = entries_[process.place.rank];
+    Entry& entry = entries_[process.numbers.rank];
     entry.is_server = process.server >= 0;
     entry.memory = std::make_unique<RankMemory>();
     return entry.memory.get();
   } catch (const Error& error) {
-    entries_.erase(process.place.rank);
+    entries_.erase(process.numbers.rank);
     if (verbose && !std::exchange(has_complained_, true)) {
       listener_.warning(process_name(process) + " has no flight recorder: " + error.what());
     }

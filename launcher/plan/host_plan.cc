@@ -18,12 +18,12 @@ namespace {
 constexpr const char* kOurs = "HVD_TORCH_VARIABLES";  // read by core/bootstrap/launch_environment.cc
 constexpr const char* kAgents = "TORCHELASTIC_";
 
-std::vector<std::pair<std::string, std::string>> torch_variables(const RankPlace& place,
+std::vector<std::pair<std::string, std::string>> torch_variables(const RankNumbers& numbers,
                                                                  const HostRendezvous& rendezvous) {
-  return {{"RANK", std::to_string(place.rank)},
-          {"WORLD_SIZE", std::to_string(place.size)},
-          {"LOCAL_RANK", std::to_string(place.local_rank)},
-          {"LOCAL_WORLD_SIZE", std::to_string(place.local_size)},
+  return {{"RANK", std::to_string(numbers.rank)},
+          {"WORLD_SIZE", std::to_string(numbers.size)},
+          {"LOCAL_RANK", std::to_string(numbers.local_rank)},
+          {"LOCAL_WORLD_SIZE", std::to_string(numbers.local_size)},
           {"GROUP_RANK", std::to_string(rendezvous.group_rank)},
           {"MASTER_ADDR", rendezvous.master_address},
           {"MASTER_PORT", rendezvous.master_port}};
@@ -123,9 +123,9 @@ std::string ranks_text(const HostPlan& host) {
   std::vector<Row> rows{{"rank", "local", "cross", "CPUs", "GPUs"}};
   if (several_programs) rows.front().emplace_back("program");
   for (const RankPlan& rank : host.ranks) {
-    const RankPlace& place = rank.place;
-    rows.push_back({of(place.rank, place.size), of(place.local_rank, place.local_size),
-                    of(place.cross_rank, place.cross_size), rank.cpus.empty() ? "all" : format_cpu_list(rank.cpus),
+    const RankNumbers& numbers = rank.numbers;
+    rows.push_back({of(numbers.rank, numbers.size), of(numbers.local_rank, numbers.local_size),
+                    of(numbers.cross_rank, numbers.cross_size), rank.cpus.empty() ? "all" : format_cpu_list(rank.cpus),
                     rank.visible_gpus.empty() ? "as they are" : rank.visible_gpus});
     if (several_programs) rows.back().push_back(std::to_string(rank.program));
   }
@@ -152,7 +152,8 @@ std::string environment_text(const HostPlan& host, const RankPlan& rank) {
 }  // namespace
 
 std::string process_name(const RankPlan& process) {
-  return process.server < 0 ? "rank " + std::to_string(process.place.rank) : "server " + std::to_string(process.server);
+  return process.server < 0 ? "rank " + std::to_string(process.numbers.rank)
+                            : "server " + std::to_string(process.server);
 }
 
 Environment parse_environment(const char* const* entries) {
@@ -186,15 +187,15 @@ std::vector<std::string> apply_exports(Environment& environment, const std::vect
 }
 
 Environment environment_of_rank(const HostPlan& plan, const RankPlan& rank, Environment base) {
-  const RankPlace& place = rank.place;
+  const RankNumbers& numbers = rank.numbers;
   const HostRendezvous& rendezvous = plan.rendezvous;
   const std::pair<const char*, std::string> identity[] = {
-      {"RANK", std::to_string(place.rank)},
-      {"SIZE", std::to_string(place.size)},
-      {"LOCAL_RANK", std::to_string(place.local_rank)},
-      {"LOCAL_SIZE", std::to_string(place.local_size)},
-      {"CROSS_RANK", std::to_string(place.cross_rank)},
-      {"CROSS_SIZE", std::to_string(place.cross_size)},
+      {"RANK", std::to_string(numbers.rank)},
+      {"SIZE", std::to_string(numbers.size)},
+      {"LOCAL_RANK", std::to_string(numbers.local_rank)},
+      {"LOCAL_SIZE", std::to_string(numbers.local_size)},
+      {"CROSS_RANK", std::to_string(numbers.cross_rank)},
+      {"CROSS_SIZE", std::to_string(numbers.cross_size)},
       {"HOSTNAME", rendezvous.hostname},
   };
   const bool is_server = rank.server >= 0;
@@ -219,7 +220,7 @@ Environment environment_of_rank(const HostPlan& plan, const RankPlan& rank, Envi
   for (const char* name : {"HVD_PROCESS", "HVD_SERVERS", "HVD_SERVER", "HVD_SERVER_START"}) {
     base.erase(name);  // set if hvdrun was itself started by an hvdrun
   }
-  if (plan.is_elastic && !is_server) base["HVD_PROCESS"] = std::to_string(place.rank);
+  if (plan.is_elastic && !is_server) base["HVD_PROCESS"] = std::to_string(numbers.rank);
   if (plan.servers_of_job > 0) base["HVD_SERVERS"] = std::to_string(plan.servers_of_job);
   if (is_server) base["HVD_SERVER"] = std::to_string(rank.server);
   if (is_server) base["HVD_SERVER_START"] = std::to_string(rank.server_start);
@@ -228,7 +229,7 @@ Environment environment_of_rank(const HostPlan& plan, const RankPlan& rank, Envi
   base["HVD_JOB_KEY"] = rendezvous.job_key_hex;
   std::erase_if(base, [](const auto& variable) { return variable.first.starts_with(kAgents); });
   std::string ours;
-  for (const auto& [name, value] : torch_variables(place, rendezvous)) {
+  for (const auto& [name, value] : torch_variables(numbers, rendezvous)) {
     base.erase(name);
     if (plan.is_elastic || is_server) continue;  // set by each init()
     base[name] = value;

@@ -13,7 +13,7 @@ namespace hvd::launcher {
 
 using Environment = std::map<std::string, std::string>;
 
-struct RankPlace {
+struct RankNumbers {
   int rank = 0, size = 1;
   int local_rank = 0, local_size = 1;
   int cross_rank = 0, cross_size = 1;
@@ -56,14 +56,14 @@ struct ProgramPlan {
   std::string working_directory{};       // empty: hvdrun's
 };
 
-// The program's environment without the variables of the rank's place.
+// The program's environment without the variables of the rank's numbers.
 Environment with_exports(const ProgramPlan& program);
 
 // A process of the job: a rank or a server. Servers are numbered after the ranks (in an elastic job, far behind all
-// processes), and one that is started again gets the next number: place.rank is that number, place.size that of ranks,
-// and what else is in `place` does not count.
+// processes), and one that is started again gets the next number: numbers.rank is that one, numbers.size that of ranks,
+// and what else is in `numbers` does not count.
 struct RankPlan {
-  RankPlace place;
+  RankNumbers numbers;
   int server = -1;             // its number among the servers; -1: it is a rank
   int server_start = 0;        // how often the server was started before
   std::size_t program = 0;     // index in HostPlan::programs
@@ -90,7 +90,7 @@ struct HostPlan {
   bool verbose = false;
 };
 
-// `base`, with hvd's variables of the rank's place, and torchrun's (RANK, MASTER_ADDR, ...) for PyTorch and the
+// `base`, with hvd's variables of the rank's numbers, and torchrun's (RANK, MASTER_ADDR, ...) for PyTorch and the
 // libraries on top of it. They override existing values; only -x MASTER_ADDR and MASTER_PORT are kept. Other variables
 // of torchrun are removed, of servers all: they refer to the store of another job. HVD_TORCH_VARIABLES lists the ones
 // that hvdrun has set, so that a rank is not mistaken for one of torchrun, and a job started within a job does not

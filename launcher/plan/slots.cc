@@ -117,7 +117,9 @@ Counts take_slots(const ProgramSlots& program, HostPool& pool, const Binding& bi
 
 // Appends the program's ranks in the order in which they are numbered.
 void number_ranks(int program, const Hosts& hosts, Counts counts, bool in_turn, std::vector<PlacedRank>& ranks) {
-  const auto place = [&](std::size_t i) { ranks.push_back({.host = hosts[i].host, .program = program, .place = {}}); };
+  const auto place = [&](std::size_t i) {
+    ranks.push_back({.host = hosts[i].host, .program = program, .numbers = {}});
+  };
   if (!in_turn) {
     for (std::size_t i = 0; i < hosts.size(); ++i) {
       for (int n = 0; n < counts[i]; ++n) place(i);
@@ -141,23 +143,23 @@ bool numbers_in_turn(const Binding& binding) {
 }
 
 // Local ranks are in the order of the ranks of a host; cross ranks number the hosts that have a local rank, in order.
-void find_places(std::vector<PlacedRank>& ranks) {
+void find_numbers(std::vector<PlacedRank>& ranks) {
   std::map<int, int> on_host;
-  for (PlacedRank& rank : ranks) rank.place.local_rank = on_host[rank.host]++;
+  for (PlacedRank& rank : ranks) rank.numbers.local_rank = on_host[rank.host]++;
   std::map<int, std::set<int>> hosts_with;  // by local rank
-  for (const PlacedRank& rank : ranks) hosts_with[rank.place.local_rank].insert(rank.host);
+  for (const PlacedRank& rank : ranks) hosts_with[rank.numbers.local_rank].insert(rank.host);
   std::map<std::pair<int, int>, int> cross_ranks;
   for (const auto& [local_rank, hosts] : hosts_with) {
     int next = 0;
     for (const int host : hosts) cross_ranks[{local_rank, host}] = next++;
   }
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    RankPlace& place = ranks[i].place;
-    place.rank = static_cast<int>(i);
-    place.size = static_cast<int>(ranks.size());
-    place.local_size = on_host[ranks[i].host];
-    place.cross_rank = cross_ranks[{place.local_rank, ranks[i].host}];
-    place.cross_size = static_cast<int>(hosts_with[place.local_rank].size());
+    RankNumbers& numbers = ranks[i].numbers;
+    numbers.rank = static_cast<int>(i);
+    numbers.size = static_cast<int>(ranks.size());
+    numbers.local_size = on_host[ranks[i].host];
+    numbers.cross_rank = cross_ranks[{numbers.local_rank, ranks[i].host}];
+    numbers.cross_size = static_cast<int>(hosts_with[numbers.local_rank].size());
   }
 }
 
@@ -199,7 +201,7 @@ std::vector<PlacedRank> place_ranks(const std::vector<ProgramSlots>& programs, s
     number_ranks(static_cast<int>(i), pool.hosts, counts, numbers_in_turn(binding), ranks);
     if (ranks.size() > kMaxSlots) throw InvalidArgument("more than " + std::to_string(kMaxSlots) + " processes");
   }
-  find_places(ranks);
+  find_numbers(ranks);
   return ranks;
 }
 

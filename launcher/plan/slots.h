@@ -62,7 +62,7 @@ struct ProgramSlots {
 struct PlacedRank {
   int host = 0;  // its number in the job, as is `program`
   int program = 0;
-  RankPlace place;
+  RankNumbers numbers;
 };
 
 // Returns the ranks in order. Hosts' numbers index `host_names`: one may be in several pools. Throws InvalidArgument.

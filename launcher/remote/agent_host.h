@@ -25,8 +25,8 @@ class AgentHost : public Host {
       : subtree_(subtree), listener_(listener), number_(number), number_in_job_(number_in_job) {}
 
   void start(const HostPlan& plan) override {
-    for (const RankPlan& rank : plan.ranks) ranks_.insert(rank.place.rank);
-    for (const RankPlan& server : plan.servers) ranks_.insert(server.place.rank);
+    for (const RankPlan& rank : plan.ranks) ranks_.insert(rank.numbers.rank);
+    for (const RankPlan& server : plan.servers) ranks_.insert(server.numbers.rank);
     proto::ToAgent message;
     *message.mutable_start() = to_message(plan);
     send(std::move(message));

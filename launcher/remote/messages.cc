@@ -47,11 +47,11 @@ ProgramPlan program_of(const proto::Program& message) {
 }
 
 void put(const RankPlan& plan, proto::Rank& message) {
-  message.set_rank(plan.place.rank);
-  message.set_local_rank(plan.place.local_rank);
-  message.set_local_size(plan.place.local_size);
-  message.set_cross_rank(plan.place.cross_rank);
-  message.set_cross_size(plan.place.cross_size);
+  message.set_rank(plan.numbers.rank);
+  message.set_local_rank(plan.numbers.local_rank);
+  message.set_local_size(plan.numbers.local_size);
+  message.set_cross_rank(plan.numbers.cross_rank);
+  message.set_cross_size(plan.numbers.cross_size);
   message.set_program(static_cast<std::uint32_t>(plan.program));
   for (const int cpu : plan.cpus) message.add_cpus(cpu);
   message.set_visible_gpus(plan.visible_gpus);
@@ -112,11 +112,11 @@ ShardFacts shard_of(const proto::ShardStatus& message) {
 
 RankPlan rank_of(const proto::Rank& message) {
   RankPlan plan;
-  plan.place.rank = message.rank();
-  plan.place.local_rank = message.local_rank();
-  plan.place.local_size = message.local_size();
-  plan.place.cross_rank = message.cross_rank();
-  plan.place.cross_size = message.cross_size();
+  plan.numbers.rank = message.rank();
+  plan.numbers.local_rank = message.local_rank();
+  plan.numbers.local_size = message.local_size();
+  plan.numbers.cross_rank = message.cross_rank();
+  plan.numbers.cross_size = message.cross_size();
   plan.program = message.program();
   plan.cpus.assign(message.cpus().begin(), message.cpus().end());
   plan.visible_gpus = message.visible_gpus();
@@ -173,7 +173,7 @@ proto::Start to_message(const HostPlan& plan) {
   for (const RankPlan& rank : plan.ranks) put(rank, *message.add_ranks());
   for (const RankPlan& server : plan.servers) put(server, *message.add_servers());
   for (const std::vector<RankPlan>* some : {&plan.servers, &plan.ranks}) {
-    if (!some->empty()) message.set_size(some->front().place.size);
+    if (!some->empty()) message.set_size(some->front().numbers.size);
   }
   message.set_servers_of_job(plan.servers_of_job);
   message.set_local_address(plan.rendezvous.address);
@@ -195,7 +195,7 @@ HostPlan from_message(const proto::Start& message) {
   for (const proto::Program& program : message.programs()) plan.programs.push_back(program_of(program));
   const auto take = [&](const proto::Rank& entry, std::vector<RankPlan>& plans) {
     RankPlan rank = rank_of(entry);
-    rank.place.size = message.size();
+    rank.numbers.size = message.size();
     if (rank.program >= plan.programs.size() || plan.programs[rank.program].arguments.empty()) {
       throw Internal("a plan without the program of " + process_name(rank));
     }

@@ -31,7 +31,9 @@ void correct_local_addresses(const std::vector<HostsToUse::Entry>& hosts, std::v
 
 // Sets the master address and port (of rank 0's host) in all plans, and each host's group rank.
 void appoint_master(const std::vector<HostDescription>& facts, std::vector<HostPlan>& plans) {
-  const auto has_first = [](const HostPlan& plan) { return !plan.ranks.empty() && plan.ranks.front().place.rank == 0; };
+  const auto has_first = [](const HostPlan& plan) {
+    return !plan.ranks.empty() && plan.ranks.front().numbers.rank == 0;
+  };
   const auto master = static_cast<std::size_t>(std::ranges::find_if(plans, has_first) - plans.begin());
   int hosts_with_ranks = 0;
   for (HostPlan& plan : plans) {

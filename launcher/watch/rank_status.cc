@@ -245,7 +245,7 @@ std::string status_table(const std::vector<StatusOfRank>& processes) {
   std::string text = "rank\thost";
   for (const auto& [name, number] : kColumns) text += std::string("\t") + name;
   const bool is_elastic =
-      std::ranges::any_of(processes, [](const StatusOfRank& rank) { return rank.place.has_value(); });
+      std::ranges::any_of(processes, [](const StatusOfRank& rank) { return rank.epoch_rank.has_value(); });
   if (is_elastic) text += "\tepoch\tepoch_rank";
   text += "\n";
   for (const StatusOfRank& rank : processes) {
@@ -254,8 +254,8 @@ std::string status_table(const std::vector<StatusOfRank>& processes) {
     for (const auto& [name, number] : kColumns) {
       text += "\t" + (rank.status ? std::to_string(number(*rank.status)) : "-");
     }
-    if (is_elastic && rank.place) {
-      text += "\t" + std::to_string(rank.place->epoch) + "\t" + std::to_string(rank.place->rank);
+    if (is_elastic && rank.epoch_rank) {
+      text += "\t" + std::to_string(rank.epoch_rank->epoch) + "\t" + std::to_string(rank.epoch_rank->rank);
     } else if (is_elastic) {
       text += "\t-\t-";
     }

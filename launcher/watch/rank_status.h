@@ -82,9 +82,9 @@ struct EpochRank {
 struct StatusOfRank {
   int rank = 0;  // in an elastic job: the number of the process
   std::string host;
-  std::optional<RankStatus> status;  // empty: no answer
-  std::optional<EpochRank> place{};  // empty: the job is not elastic, or the process is not in its epoch
-  int server = -1;                   // its number among the parameter servers; -1: it is a rank
+  std::optional<RankStatus> status;       // empty: no answer
+  std::optional<EpochRank> epoch_rank{};  // empty: the job is not elastic, or the process is not in its epoch
+  int server = -1;                        // its number among the parameter servers; -1: it is a rank
 };
 
 // The answer of a process to a request for its stacks.

@@ -384,11 +384,11 @@ Duration time_to_count_as_stalled(const std::vector<StatusOfRank>& ranks) {
 std::string stacks_text(const std::vector<StatusOfRank>& ranks) {
   std::string text;
   for (const StatusOfRank& rank : ranks) {
-    const auto& place = rank.place;
+    const auto& in_epoch = rank.epoch_rank;
     text += rank.server >= 0 ? "server " + std::to_string(rank.server)
-                             : (place ? "process " : "rank ") + std::to_string(rank.rank);
+                             : (in_epoch ? "process " : "rank ") + std::to_string(rank.rank);
     text += " (host " + printable(rank.host);
-    if (place) text += ", rank " + std::to_string(place->rank) + " of epoch " + std::to_string(place->epoch);
+    if (in_epoch) text += ", rank " + std::to_string(in_epoch->rank) + " of epoch " + std::to_string(in_epoch->epoch);
     text += "): ";
     text += rank.status ? own_text(*rank.status) : "no answer\n";
   }

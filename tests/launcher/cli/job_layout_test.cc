@@ -154,12 +154,12 @@ TEST_CASE("servers are dealt to the hosts in turn, on CPUs to which no rank is b
       std::vector<int>& here = servers.emplace_back();
       for (const RankPlan& server : plan.servers) {
         here.push_back(server.server);
-        CHECK(server.place.size == plans.front().ranks.front().place.size);
-        CHECK(server.place.rank == server.place.size + server.server);
+        CHECK(server.numbers.size == plans.front().ranks.front().numbers.size);
+        CHECK(server.numbers.rank == server.numbers.size + server.server);
       }
     }
     CHECK(servers == row.servers);
-    CHECK(plans.front().ranks.front().place.size == ranks);
+    CHECK(plans.front().ranks.front().numbers.size == ranks);
     for (const RankPlan& server : plans.front().servers) CHECK(server.cpus == row.cpus);
   }
 }

@@ -45,7 +45,7 @@ struct TwoHosts {
     plans[1].name = "h2";
     for (const int rank : {0, 1, 2}) {
       RankPlan plan;
-      plan.place.rank = rank;
+      plan.numbers.rank = rank;
       plans[rank == 1 ? 1 : 0].ranks.push_back(plan);
     }
     for (AskedHost** const host : {&h1, &h2}) {

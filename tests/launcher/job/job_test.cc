@@ -16,7 +16,7 @@ namespace {
 class PlayedHost : public Host {
  public:
   void start(const HostPlan& plan) override {
-    for (const RankPlan& rank : plan.ranks) started.push_back(rank.place.rank);
+    for (const RankPlan& rank : plan.ranks) started.push_back(rank.numbers.rank);
   }
   void signal_ranks(int) override {}
   void signal_all(int) override {}
@@ -37,7 +37,7 @@ class PlayedJob {
       HostPlan plan;
       plan.name = "h" + std::to_string(host);
       plan.rendezvous.address = "127.0.0.1";
-      plan.ranks.push_back({.place = {.rank = host, .size = hosts, .local_size = 1}});
+      plan.ranks.push_back({.numbers = {.rank = host, .size = hosts, .local_size = 1}});
       auto fresh = std::make_unique<PlayedHost>();
       played.push_back(fresh.get());
       hosts_.plans.push_back(std::move(plan));

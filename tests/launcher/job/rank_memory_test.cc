@@ -274,11 +274,11 @@ class AnnouncedRank {
 
 TEST_CASE("all ranks that were started are told of at once, the dead ones too") {
   Machine machine;
-  const RankMemory* const memory = machine.memories.make({.place = {.rank = 4}}, false);
+  const RankMemory* const memory = machine.memories.make({.numbers = {.rank = 4}}, false);
   REQUIRE(memory != nullptr);
-  machine.memories.make({.place = {.rank = 2}}, false);
-  machine.memories.make({.place = {.rank = 9}}, false);  // never starts
-  machine.memories.started(4, 1'000'000'004);            // no such process
+  machine.memories.make({.numbers = {.rank = 2}}, false);
+  machine.memories.make({.numbers = {.rank = 9}}, false);  // never starts
+  machine.memories.started(4, 1'000'000'004);              // no such process
   machine.memories.started(2, getpgrp());
   machine.memories.started(3, getpgrp());  // has no memory
   FlightRecorder recorder(memory->descriptors()[0], 1);
@@ -300,8 +300,8 @@ TEST_CASE("all ranks that were started are told of at once, the dead ones too") 
 
 TEST_CASE("stacks come as soon as all that were asked have answered, for everybody who has asked meanwhile") {
   Machine machine;
-  const RankMemory* const memory = machine.memories.make({.place = {.rank = 0}}, false);
-  machine.memories.make({.place = {.rank = 1}}, false);  // cannot be asked, and is not waited for
+  const RankMemory* const memory = machine.memories.make({.numbers = {.rank = 0}}, false);
+  machine.memories.make({.numbers = {.rank = 1}}, false);  // cannot be asked, and is not waited for
   const AnnouncedRank rank(*memory, write_stack);
   machine.memories.started(0, getpgrp());
   machine.memories.started(1, getpgrp());
@@ -327,7 +327,7 @@ TEST_CASE("stacks come as soon as all that were asked have answered, for everybo
 
 TEST_CASE("a rank that does not answer is waited for half a second") {
   Machine machine;
-  const AnnouncedRank rank(*machine.memories.make({.place = {.rank = 0}}, false), [](int) {});
+  const AnnouncedRank rank(*machine.memories.make({.numbers = {.rank = 0}}, false), [](int) {});
   machine.memories.started(0, getpgrp());
   const TimePoint begin = Clock::now();
   machine.memories.query(1, true);
@@ -340,8 +340,8 @@ TEST_CASE("a rank that does not answer is waited for half a second") {
 
 TEST_CASE("stalls are told when they begin, ever more seldom while they last, and when they are over") {
   Machine machine;
-  const RankMemory* const first = machine.memories.make({.place = {.rank = 0}}, false);
-  const RankMemory* const second = machine.memories.make({.place = {.rank = 1}}, false);
+  const RankMemory* const first = machine.memories.make({.numbers = {.rank = 0}}, false);
+  const RankMemory* const second = machine.memories.make({.numbers = {.rank = 1}}, false);
   FlightRecorder recorder(first->descriptors()[0], 0), other(second->descriptors()[0], 1);
   recorder.initialized();
   other.initialized();
@@ -367,8 +367,8 @@ TEST_CASE("stalls are told when they begin, ever more seldom while they last, an
 TEST_CASE("that all ranks have met is told once, to who wants to know; not if one has ended without") {
   const bool ends = GENERATE(true, false);
   Machine machine;
-  const RankMemory* const first = machine.memories.make({.place = {.rank = 0}}, true);
-  const RankMemory* const second = machine.memories.make({.place = {.rank = 1}}, true);
+  const RankMemory* const first = machine.memories.make({.numbers = {.rank = 0}}, true);
+  const RankMemory* const second = machine.memories.make({.numbers = {.rank = 1}}, true);
   machine.memories.watch_initialization();
   FlightRecorder recorder(first->descriptors()[0], 0);
   recorder.initialized();
@@ -391,8 +391,8 @@ TEST_CASE("a rank for which there is no memory starts without, and the user hear
   REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
   const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
   REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
-  const RankMemory* const memory = machine.memories.make({.place = {.rank = 0}}, verbose);
-  const RankMemory* const next = machine.memories.make({.place = {.rank = 1}}, verbose);
+  const RankMemory* const memory = machine.memories.make({.numbers = {.rank = 0}}, verbose);
+  const RankMemory* const next = machine.memories.make({.numbers = {.rank = 1}}, verbose);
   REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
   CHECK(memory == nullptr);
   CHECK(next == nullptr);

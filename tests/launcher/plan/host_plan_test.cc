@@ -68,7 +68,7 @@ TEST_CASE("without PATH the system's folders are looked in") {
 }
 
 RankPlan planned_rank(int number, int size, int local_rank, int local_size) {
-  return {.place = {.rank = number, .size = size, .local_rank = local_rank, .local_size = local_size}};
+  return {.numbers = {.rank = number, .size = size, .local_rank = local_rank, .local_size = local_size}};
 }
 
 // The text without the ranks' environments.
@@ -85,8 +85,8 @@ TEST_CASE("a plan shows hosts and ranks") {
   RankPlan first = planned_rank(0, 3, 0, 2), second = planned_rank(1, 3, 1, 2), third = planned_rank(2, 3, 0, 1);
   first.cpus = {0, 1, 2, 3};
   second.cpus = {4, 5};
-  first.place.cross_size = third.place.cross_size = 2;
-  third.place.cross_rank = 1;
+  first.numbers.cross_size = third.numbers.cross_size = 2;
+  third.numbers.cross_rank = 1;
   third.visible_gpus = "0,1";
   const std::vector<ProgramPlan> programs{{.arguments = {"python", "train.py", "two words"}}};
   const std::vector<PlannedHost> hosts{
@@ -170,7 +170,8 @@ TEST_CASE("the option -x sets, passes on, and names what is not there") {
   CHECK(environment == Environment{{"A", "5"}, {"B", "3"}, {"C", "4"}, {"D", ""}, {"E", "x=y"}});
 }
 
-constexpr RankPlace kPlace{.rank = 5, .size = 8, .local_rank = 1, .local_size = 4, .cross_rank = 1, .cross_size = 2};
+constexpr RankNumbers kNumbers{
+    .rank = 5, .size = 8, .local_rank = 1, .local_size = 4, .cross_rank = 1, .cross_size = 2};
 
 HostRendezvous rendezvous_on_second_host() {
   HostRendezvous rendezvous{.hostname = "node7", .store = "tcp:127.0.0.1:4711", .job_key_hex = "c0ffee"};
@@ -180,10 +181,10 @@ HostRendezvous rendezvous_on_second_host() {
   return rendezvous;
 }
 
-Environment environment_in(const RankPlace& place, const HostRendezvous& rendezvous, Environment base = {},
+Environment environment_in(const RankNumbers& numbers, const HostRendezvous& rendezvous, Environment base = {},
                            Environment exports = {}) {
   const HostPlan plan{.programs = {{.exports = std::move(exports)}}, .rendezvous = rendezvous};
-  return environment_of_rank(plan, {.place = place}, std::move(base));
+  return environment_of_rank(plan, {.numbers = numbers}, std::move(base));
 }
 
 TEST_CASE("a server knows its number and those of ranks and servers, and has no rank, whatever was set") {
@@ -200,8 +201,8 @@ TEST_CASE("a server knows its number and those of ranks and servers, and has no 
                      {"HVD_SERVERS", "2"},
                      {"HVD_SERVER", "1"},
                      {"HVD_SERVER_START", "3"}};
-  CHECK(environment_of_rank(plan, {.place = kPlace, .server = 1, .server_start = 3}, base) == wanted);
-  const Environment of_rank = environment_of_rank(plan, {.place = kPlace}, wanted);
+  CHECK(environment_of_rank(plan, {.numbers = kNumbers, .server = 1, .server_start = 3}, base) == wanted);
+  const Environment of_rank = environment_of_rank(plan, {.numbers = kNumbers}, wanted);
   CHECK(of_rank.at("HVD_SERVERS") == "2");
   CHECK_FALSE(of_rank.contains("HVD_SERVER"));
   CHECK_FALSE(of_rank.contains("HVD_SERVER_START"));
@@ -210,22 +211,22 @@ TEST_CASE("a server knows its number and those of ranks and servers, and has no 
   in_elastic_job.erase("HVD_SIZE");
   in_elastic_job.erase("HOROVOD_SIZE");
   for (const char* name : {"HVD_ELASTIC", "HOROVOD_ELASTIC"}) in_elastic_job[name] = "1";
-  CHECK(environment_of_rank(plan, {.place = kPlace, .server = 1, .server_start = 3}, base) == in_elastic_job);
-  const Environment of_process = environment_of_rank(plan, {.place = kPlace}, base);
+  CHECK(environment_of_rank(plan, {.numbers = kNumbers, .server = 1, .server_start = 3}, base) == in_elastic_job);
+  const Environment of_process = environment_of_rank(plan, {.numbers = kNumbers}, base);
   CHECK(of_process.contains("HVD_PROCESS"));
   CHECK(of_process.at("HVD_SERVERS") == "2");
   plan.is_elastic = false;
   plan.servers_of_job = 0;
-  CHECK_FALSE(environment_of_rank(plan, {.place = kPlace}, wanted).contains("HVD_SERVERS"));
+  CHECK_FALSE(environment_of_rank(plan, {.numbers = kNumbers}, wanted).contains("HVD_SERVERS"));
   for (const char* name : {"HVD_ELASTIC", "HOROVOD_ELASTIC"}) {  // of the job that has started this hvdrun
-    CHECK_FALSE(environment_of_rank(plan, {.place = kPlace}, in_elastic_job).contains(name));
+    CHECK_FALSE(environment_of_rank(plan, {.numbers = kNumbers}, in_elastic_job).contains(name));
   }
 }
 
 TEST_CASE("a rank finds its place under all names, and nothing from outside or of another torchrun overrides it") {
   const Environment base{{"HVD_RANK", "99"}, {"HOROVOD_SIZE", "99"}, {"HVD_JOB_KEY", "old"},
                          {"PATH", "/bin"},   {"RANK", "77"},         {"TORCHELASTIC_USE_AGENT_STORE", "True"}};
-  CHECK(environment_in(kPlace, rendezvous_on_second_host(), base) ==
+  CHECK(environment_in(kNumbers, rendezvous_on_second_host(), base) ==
         Environment{
             {"PATH", "/bin"},
             {"HVD_RANK", "5"},
@@ -258,9 +259,9 @@ TEST_CASE("a rank finds its place under all names, and nothing from outside or o
 }
 
 TEST_CASE("a rank is told its host's address if there is one to tell") {
-  CHECK_FALSE(environment_in(RankPlace{}, HostRendezvous{}).contains("HVD_ADDRESS"));
+  CHECK_FALSE(environment_in(RankNumbers{}, HostRendezvous{}).contains("HVD_ADDRESS"));
   const HostRendezvous rendezvous{.hostname = "node7", .store = "", .job_key_hex = "", .address = "10.0.0.7"};
-  CHECK(environment_in(RankPlace{}, rendezvous).at("HVD_ADDRESS") == "10.0.0.7");
+  CHECK(environment_in(RankNumbers{}, rendezvous).at("HVD_ADDRESS") == "10.0.0.7");
 }
 
 TEST_CASE("what tells of a place, a login or a process stays where it is") {
@@ -306,7 +307,7 @@ TEST_CASE("ranks of a host share its CPUs among their OpenMP threads, unless som
 
 TEST_CASE("where rank 0 is to be met is the user's to choose") {
   Environment environment =
-      environment_in(kPlace, rendezvous_on_second_host(), {}, {{"MASTER_PORT", "29500"}, {"RANK", "3"}});
+      environment_in(kNumbers, rendezvous_on_second_host(), {}, {{"MASTER_PORT", "29500"}, {"RANK", "3"}});
   CHECK(environment["MASTER_PORT"] == "29500");
   CHECK(environment["MASTER_ADDR"] == "10.0.0.7");
   CHECK(environment["RANK"] == "5");
@@ -317,7 +318,7 @@ TEST_CASE("what is replaced is said, unless a job around this one has set it") {
   const Environment users{{"WORLD_SIZE", "4"}, {"MASTER_PORT", "29500"}, {"RANK", "1"}};
   CHECK(replaced_torch_variables(users, {}) == "RANK=1 WORLD_SIZE=4 MASTER_PORT=29500");
   CHECK(replaced_torch_variables(users, {{"MASTER_PORT", "29500"}, {"RANK", "1"}}) == "RANK=1 WORLD_SIZE=4");
-  Environment ours = environment_in(kPlace, rendezvous_on_second_host());
+  Environment ours = environment_in(kNumbers, rendezvous_on_second_host());
   CHECK(replaced_torch_variables(ours, {}).empty());
   ours["RANK"] = "55";
   CHECK(replaced_torch_variables(ours, {}) == "RANK=55");

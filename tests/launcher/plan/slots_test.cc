@@ -22,7 +22,7 @@ std::string places(const std::vector<PlacedRank>& ranks) {
   std::string text;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (i > 0) text += ranks[i].program != ranks[i - 1].program ? " / " : " ";
-    text += kNames[static_cast<std::size_t>(ranks[i].host)] + std::to_string(ranks[i].place.local_rank);
+    text += kNames[static_cast<std::size_t>(ranks[i].host)] + std::to_string(ranks[i].numbers.local_rank);
   }
   return text;
 }
@@ -90,20 +90,20 @@ TEST_CASE("a rank knows its place among its host's, and its host's among others"
   REQUIRE(ranks.size() == std::size(rows));
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     CAPTURE(i);
-    const RankPlace& place = ranks[i].place;
-    CHECK(place.rank == static_cast<int>(i));
-    CHECK(place.size == 6);
-    CHECK(place.local_rank == rows[i].local_rank);
-    CHECK(place.local_size == rows[i].local_size);
-    CHECK(place.cross_rank == rows[i].cross_rank);
-    CHECK(place.cross_size == rows[i].cross_size);
+    const RankNumbers& numbers = ranks[i].numbers;
+    CHECK(numbers.rank == static_cast<int>(i));
+    CHECK(numbers.size == 6);
+    CHECK(numbers.local_rank == rows[i].local_rank);
+    CHECK(numbers.local_size == rows[i].local_size);
+    CHECK(numbers.cross_rank == rows[i].cross_rank);
+    CHECK(numbers.cross_size == rows[i].cross_size);
   }
 }
 
 TEST_CASE("hosts without a rank are not in the job") {
   const auto ranks = place_ranks({{2}}, {pool({{1, 1}, {0, 1}, {2, 4}})}, kNames, {}, false);
   CHECK(places(ranks) == "b0 a0");
-  CHECK(ranks[0].place.cross_size == 2);
+  CHECK(ranks[0].numbers.cross_size == 2);
 }
 
 TEST_CASE("what the hosts have no place for is refused, with what to do") {

@@ -39,7 +39,7 @@ TEST_CASE("a host's plan arrives as it was") {
                            .working_directory = "/tmp"});
   for (const int local : {0, 1}) {
     plan.ranks.push_back(
-        {.place =
+        {.numbers =
              {.rank = 4 + local, .size = 8, .local_rank = local, .local_size = 2, .cross_rank = 1, .cross_size = 3},
          .program = 0,
          .cpus = {local, 7},
@@ -47,14 +47,14 @@ TEST_CASE("a host's plan arrives as it was") {
          .reads_input = local == 1});
   }
   plan.servers_of_job = 3;
-  plan.servers.push_back({.place = {.rank = 12, .size = 8}, .server = 2, .server_start = 4, .cpus = {6}});
+  plan.servers.push_back({.numbers = {.rank = 12, .size = 8}, .server = 2, .server_start = 4, .cpus = {6}});
   auto message = to_message(plan);
   REQUIRE(message.ParseFromString(message.SerializeAsString()));
   const HostPlan copy = from_message(message);
   REQUIRE(copy.servers.size() == 1);
   CHECK(copy.servers_of_job == 3);
-  CHECK(copy.servers[0].place.rank == 12);
-  CHECK(copy.servers[0].place.size == 8);
+  CHECK(copy.servers[0].numbers.rank == 12);
+  CHECK(copy.servers[0].numbers.size == 8);
   CHECK(copy.servers[0].server == 2);
   CHECK(copy.servers[0].server_start == 4);
   CHECK(copy.servers[0].cpus == std::vector<int>{6});
@@ -71,12 +71,12 @@ TEST_CASE("a host's plan arrives as it was") {
   CHECK(copy.programs[0].working_directory == "/tmp");
   REQUIRE(copy.ranks.size() == 2);
   const RankPlan& rank = copy.ranks[1];
-  CHECK(rank.place.rank == 5);
-  CHECK(rank.place.size == 8);
-  CHECK(rank.place.local_rank == 1);
-  CHECK(rank.place.local_size == 2);
-  CHECK(rank.place.cross_rank == 1);
-  CHECK(rank.place.cross_size == 3);
+  CHECK(rank.numbers.rank == 5);
+  CHECK(rank.numbers.size == 8);
+  CHECK(rank.numbers.local_rank == 1);
+  CHECK(rank.numbers.local_size == 2);
+  CHECK(rank.numbers.cross_rank == 1);
+  CHECK(rank.numbers.cross_size == 3);
   CHECK(rank.cpus == std::vector<int>{1, 7});
   CHECK(rank.visible_gpus == "2,3");
   CHECK(rank.reads_input);

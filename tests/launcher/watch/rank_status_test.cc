@@ -131,8 +131,8 @@ TEST_CASE("each rank's numbers are a line under their names") {
 }
 
 TEST_CASE("rank status: the table of an elastic job says where each process takes part") {
-  const std::string table = status_table({{.rank = 2, .host = "h1", .status = {}, .place = EpochRank{5, 1}},
-                                          {.rank = 7, .host = "h1", .status = {}, .place = {}}});
+  const std::string table = status_table({{.rank = 2, .host = "h1", .status = {}, .epoch_rank = EpochRank{5, 1}},
+                                          {.rank = 7, .host = "h1", .status = {}, .epoch_rank = {}}});
   const std::string none = "\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-";
   CHECK_THAT(table, Catch::Matchers::Contains("\tstalled\tepoch\tepoch_rank\n"));
   CHECK_THAT(table, Catch::Matchers::Contains("\n2\th1" + none + "\t5\t1\n7\th1" + none + "\t-\t-\n"));
@@ -154,9 +154,10 @@ TEST_CASE("rank status: shards of parameter servers have a table of their own") 
                     .waiting = 2,
                     .slowest = 3},
                    {.number = 1}};
-  const std::vector<StatusOfRank> processes = {{.rank = 0, .host = "h1", .status = {}},
-                                               {.rank = 1, .host = "h1", .status = serves, .place = {}, .server = 0},
-                                               {.rank = 2, .host = "h2", .status = {}, .place = {}, .server = 1}};
+  const std::vector<StatusOfRank> processes = {
+      {.rank = 0, .host = "h1", .status = {}},
+      {.rank = 1, .host = "h1", .status = serves, .epoch_rank = {}, .server = 0},
+      {.rank = 2, .host = "h2", .status = {}, .epoch_rank = {}, .server = 1}};
   const std::string table = status_table(processes);
   CHECK_THAT(table,
              Catch::Matchers::EndsWith("\n\nserver\thost\tpid\tstopped\tshard\tanswers\tpushes\tpulls\trows\tbytes\t"

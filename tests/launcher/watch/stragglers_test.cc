@@ -263,8 +263,8 @@ TEST_CASE("stragglers: parameter servers, and who keeps them") {
 
 TEST_CASE("stragglers: a worker of an elastic job is known by its process") {
   StatusOfRank slow = rank(7, 0, {}), other = awaiting(rank(3, 0, {}), 0, 12s);
-  slow.place = EpochRank{4, 1};
-  other.place = EpochRank{4, 0};
+  slow.epoch_rank = EpochRank{4, 1};
+  other.epoch_rank = EpochRank{4, 0};
   CHECK_THAT(find_stragglers({other, slow, server(0, 7, 12s)}, 10s),
              Catch::Matchers::StartsWith("rank 7 (host h7) has kept rank 3 "));
 }
