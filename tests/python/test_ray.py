@@ -482,24 +482,24 @@ def test_local_ranks_count_among_the_gpus_of_their_place(monkeypatch):
     from hvd.ray import elastic
 
     job = PlacesJob(local_rank_and_gpus)
-    monkeypatch.setenv("HVD_HOST_ID", "")  # each keeper, which otherwise has a process of its own, sets it
-    keepers = []
+    monkeypatch.setenv("HVD_HOST_ID", "")  # each actor, which otherwise has a process of its own, sets it
+    actors = []
     for gpu in range(2):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", str(gpu))
-        keepers.append(elastic.Keeper(job.ticket, is_host=True))
+        actors.append(elastic.PlaceActor(job.ticket, is_host=True))
 
     class Places:
         def addresses(self) -> list[PlaceAddress]:
-            return [PlaceAddress(f"node-{number}", keeper.address()) for number, keeper in enumerate(keepers)]
+            return [PlaceAddress(f"node-{number}", actor.address()) for number, actor in enumerate(actors)]
 
         def ends(self) -> list[dict[str, bytes]]:
-            return [keeper.ends() for keeper in keepers]
+            return [actor.ends() for actor in actors]
 
     try:
         assert job.run(2, Places(), min_np=2, start_timeout=200) == [(0, "0"), (0, "1")]
     finally:
-        for keeper in keepers:
-            keeper.close()
+        for actor in actors:
+            actor.close()
 
 
 class Discovery:

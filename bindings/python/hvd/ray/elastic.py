@@ -115,7 +115,7 @@ class ElasticJob:
         raise NotImplementedError("an elastic job's ranks are not known before: use run() or execute()")
 
 
-class Keeper:
+class PlaceActor:
     """What the actor of a node runs: it keeps a place, in the environment that Ray has given it.
 
     Args:
@@ -246,7 +246,7 @@ class Nodes:
 
     def _start(self, node: str, name: str, slots: int) -> _Kept:
         amounts = {name: placement.times(amount, slots) for name, amount in self._worker.items()}
-        options = ray.remote(Keeper).options(
+        options = ray.remote(PlaceActor).options(
             num_cpus=amounts["CPU"],
             num_gpus=amounts["GPU"],
             max_concurrency=2,  # wait() goes on while others are called
