@@ -135,8 +135,8 @@ def test_no_room():
 def test_ranks_follow_hosts(monkeypatch):
     nodes = dict(enumerate("abacb"))
     monkeypatch.setattr(placement, "placement_group_table", lambda group: {"bundles_to_node_id": nodes})
-    places = placement._by_rank(None, [1, 2, 1, 0, 1])
-    assert [(found.bundle, found.node) for found in places] == [(0, "a"), (2, "a"), (1, "b"), (1, "b"), (4, "b")]
+    bundles = placement._by_rank(None, [1, 2, 1, 0, 1])
+    assert [(found.number, found.node) for found in bundles] == [(0, "a"), (2, "a"), (1, "b"), (1, "b"), (4, "b")]
 
 
 def test_room_in_a_bundle():
@@ -155,7 +155,7 @@ def test_in_the_placement_group_of_the_caller():
             hvd.ray.RayExecutor(num_workers=4).start()
         executor = hvd.ray.RayExecutor(num_workers=2)
         executor.start()
-        bundles = [found.bundle for found in executor._job._placement.places]
+        bundles = [found.number for found in executor._job._placement.bundles]
         results = executor.run(sum_of_ranks)
         executor.shutdown()
         return bundles + results

@@ -88,17 +88,17 @@ class ActorsJob:
         self._lost = ""
         variables = {"HVD_START_TIMEOUT": str(self._settings.timeout_s), **variables}
         actor = ray.remote(self._worker_class)
-        for rank, place in enumerate(placed.places):
+        for rank, bundle in enumerate(placed.bundles):
             options = actor.options(
                 num_cpus=self._layout.cpus,
                 num_gpus=self._layout.gpus,
                 max_restarts=0,  # of a rank nobody can take the place
-                scheduling_strategy=PlacementGroupSchedulingStrategy(placed.group, place.bundle, False),
+                scheduling_strategy=PlacementGroupSchedulingStrategy(placed.group, bundle.number, False),
             )
             self.actors.append(options.remote(rank, self._layout.size, self._job, variables))
         gpus = self._await_start([actor.gpus.remote() for actor in self.actors])
         if self._layout.gpus:
-            self._show_gpus(placed.places, gpus)
+            self._show_gpus(placed.bundles, gpus)
 
     def _await_start(self, answers: list[Any]) -> list[Any]:
         timeout_s = self._settings.placement_group_timeout_s
@@ -108,13 +108,13 @@ class ActorsJob:
             raise TimeoutError(f"no actor within {timeout_s:g} s (placement_group_timeout_s) for ranks: {ranks}")
         return list(ray.get(answers))
 
-    def _show_gpus(self, places: Sequence[placement.Place], gpus: list[list[int | str]]) -> None:
+    def _show_gpus(self, bundles: Sequence[placement.Bundle], gpus: list[list[int | str]]) -> None:
         """Each rank sees those of all ranks of its host: its own is that of its local rank."""
         by_node: dict[str, list[int | str]] = {}
-        for place, own in zip(places, gpus):
-            seen = by_node.setdefault(place.node, [])
+        for bundle, own in zip(bundles, gpus):
+            seen = by_node.setdefault(bundle.node, [])
             seen += [gpu for gpu in own if gpu not in seen]
-        visible = [{"CUDA_VISIBLE_DEVICES": ",".join(map(str, by_node[place.node]))} for place in places]
+        visible = [{"CUDA_VISIBLE_DEVICES": ",".join(map(str, by_node[bundle.node]))} for bundle in bundles]
         for actor, variables in zip(self.actors, visible):
             actor.set_variables.remote(variables)  # before the calls that follow
 

@@ -14,8 +14,8 @@ Resources = Mapping[str, float]
 _UNITS = 10_000  # of a resource's amount 1: as Ray counts
 
 
-class Place(NamedTuple):
-    bundle: int  # of the group
+class Bundle(NamedTuple):
+    number: int  # in the group
     node: str
 
 
@@ -23,7 +23,7 @@ class Place(NamedTuple):
 class Placement:
     group: PlacementGroup
     is_own: bool  # made for this job, and to be removed with it
-    places: Sequence[Place]  # by rank
+    bundles: Sequence[Bundle]  # by rank
 
     def remove(self) -> None:
         if self.is_own:
@@ -101,12 +101,12 @@ def names_of(node: Mapping[str, Any]) -> set[str]:
     return {node["NodeManagerAddress"], *(key[5:] for key in node["Resources"] if key.startswith("node:"))}
 
 
-def _by_rank(group: PlacementGroup, workers: Sequence[int]) -> list[Place]:
+def _by_rank(group: PlacementGroup, workers: Sequence[int]) -> list[Bundle]:
     """Node by node, so that ranks with following numbers share a host."""
     nodes = placement_group_table(group)["bundles_to_node_id"]
     first = {node: number for number, node in reversed(list(enumerate(nodes[index] for index in range(len(workers)))))}
     bundles = sorted(range(len(workers)), key=lambda index: (first[nodes[index]], index))
-    return [Place(index, nodes[index]) for index in bundles for _ in range(workers[index])]
+    return [Bundle(index, nodes[index]) for index in bundles for _ in range(workers[index])]
 
 
 def amounts(resources: Resources) -> str:

@@ -215,8 +215,8 @@ class ConnectJob:
         self._session.interruptTag(self._tag)
 
 
-class Place(NamedTuple):
-    """Where a task of a barrier stage is."""
+class RankTask(NamedTuple):
+    """A task of a barrier stage, which is a rank."""
 
     rank: int
     size: int
@@ -224,14 +224,14 @@ class Place(NamedTuple):
     gather: Callable[[str], list[str]]  # the texts of all tasks, in the order of partitions; the first is rank 0's
 
 
-def place_of_this_task() -> Place:
+def this_task() -> RankTask:
     """Ranks are numbered host by host, in the order of the hosts' first partitions, so that partition 0 is rank 0."""
     from pyspark import BarrierTaskContext
 
     context = BarrierTaskContext.get()
     hosts = [info.address.rpartition(":")[0] or info.address for info in context.getTaskInfos()]
     partition = context.partitionId()
-    return Place(ranks_by_host(hosts)[partition], len(hosts), hosts[partition], context.allGather)
+    return RankTask(ranks_by_host(hosts)[partition], len(hosts), hosts[partition], context.allGather)
 
 
 def ranks_by_host(hosts: list[str]) -> list[int]:

@@ -340,22 +340,22 @@ class RoleTask:
     feed_key: bytes
 
     def __call__(self) -> tuple[int, bytes]:
-        place = engine.place_of_this_task()
-        reporter = output.Reporter(self.reporting, place.rank, place.host)
+        task = engine.this_task()
+        reporter = output.Reporter(self.reporting, task.rank, task.host)
         with socket.create_server(("", 0)) as reserved:
-            own = f"{place.rank} {place.host}:{reserved.getsockname()[1]}"
-            by_rank = sorted(place.gather(own), key=lambda text: int(text.split()[0]))
+            own = f"{task.rank} {task.host}:{reserved.getsockname()[1]}"
+            by_rank = sorted(task.gather(own), key=lambda text: int(text.split()[0]))
         addresses = [text.split()[1] for text in by_rank]
-        role, index = self.roles.of(place.rank)
+        role, index = self.roles.of(task.rank)
         spec = self.roles.cluster_spec(addresses)
-        context = Context(role, index, place.rank, spec, self.roles.workers, self.feed_address, self.feed_key)
+        context = Context(role, index, task.rank, spec, self.roles.workers, self.feed_address, self.feed_key)
         config = {"cluster": spec, "task": {"type": role, "index": index}}
         env = {**run_function.environment(), **self.env, "TF_CONFIG": json.dumps(config)}
         with reporter.capturing():
             outcome = _in_a_process(cloudpickle.dumps((self.call, context)), env, f"{role} {index}")
         data = pickle.dumps(outcome)
         reporter.end(data if outcome.failure is not None else b"")
-        return place.rank, data
+        return task.rank, data
 
 
 # Spark's own process has been in other jobs: by TF_CONFIG, and with servers, a process joins one job.

@@ -193,22 +193,22 @@ class RankTask:
     reporting: output.Reporting | None
 
     def __call__(self) -> tuple[int, bytes]:
-        place = engine.place_of_this_task()
+        task = engine.this_task()
         reporter = None
         if self.reporting is not None:
-            reporter = output.Reporter(self.reporting, place.rank, place.host)
+            reporter = output.Reporter(self.reporting, task.rank, task.host)
         with reporter.capturing() if reporter is not None else contextlib.nullcontext():
-            outcome = _be_rank(place, self.call, self.env)
+            outcome = _be_rank(task, self.call, self.env)
         data = pickle.dumps(outcome)
         if reporter is not None:
             reporter.end(data if outcome.failure is not None else b"")
-        return place.rank, data
+        return task.rank, data
 
 
-def _be_rank(place: engine.Place, call: bytes, env: Mapping[str, str]) -> Outcome:
-    broadcast = _Broadcast(place)
+def _be_rank(task: engine.RankTask, call: bytes, env: Mapping[str, str]) -> Outcome:
+    broadcast = _Broadcast(task)
     try:
-        return cluster.call(_call, (call,), {}, place.rank, place.size, broadcast, {**environment(), **env})
+        return cluster.call(_call, (call,), {}, task.rank, task.size, broadcast, {**environment(), **env})
     finally:
         broadcast.give_up()
         feeding.close_all()
@@ -228,16 +228,16 @@ class _Broadcast:
     """Broadcasts rank 0's rendezvous info to all tasks of the stage. Spark's allGather takes a second, and all tasks
     must call it: a rank that fails earlier reports that there."""
 
-    def __init__(self, place: engine.Place) -> None:
-        self._place = place
-        self._is_due = place.size > 1
+    def __init__(self, task: engine.RankTask) -> None:
+        self._task = task
+        self._is_due = task.size > 1
 
     def __call__(self, info: bytes | None) -> bytes:
-        if self._place.size == 1:
+        if self._task.size == 1:
             assert info is not None
             return info
         self._is_due = False
-        texts = self._place.gather("" if info is None else info.hex())
+        texts = self._task.gather("" if info is None else info.hex())
         if "-" in texts:
             raise InitError("another rank failed before it could join")
         return bytes.fromhex(texts[0])
@@ -246,4 +246,4 @@ class _Broadcast:
         """Called at the end: calls allGather if this rank has not, because the others wait for it."""
         if self._is_due:
             self._is_due = False
-            self._place.gather("-")
+            self._task.gather("-")
