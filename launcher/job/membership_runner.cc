@@ -77,12 +77,13 @@ void MembershipRunner::set_hosts(const std::vector<HostCount>& hosts) {
 }
 
 std::optional<EpochRank> MembershipRunner::epoch_rank_of(int process) const {
-  const std::optional<int> rank = membership_.roster().rank_of(process);
-  return rank ? std::optional(EpochRank{.epoch = membership_.roster().epoch(), .rank = *rank}) : std::nullopt;
+  const std::optional<int> rank = membership_.processes().rank_of(process);
+  return rank ? std::optional(EpochRank{.epoch = membership_.processes().epoch(), .rank = *rank}) : std::nullopt;
 }
 
 void MembershipRunner::stands_by(int process) {
-  store_.put(prospect_key(process), encode_prospect(over() ? Prospect{} : membership_.roster().prospect_of(process)));
+  store_.put(prospect_key(process),
+             encode_prospect(over() ? Prospect{} : membership_.processes().prospect_of(process)));
 }
 
 void MembershipRunner::arrived(int process, std::int64_t arrival) {
@@ -99,7 +100,7 @@ void MembershipRunner::process_ended(int process, const RankEnd& end) {
   const std::string cause = failure_of(name_of(process), end);
   if (end_for_membership(end) != ProcessEnd::finished) {
     last_failed_ = process;
-    if (!membership_.roster().fails(process)) pause_.begin(cause);
+    if (!membership_.processes().fails(process)) pause_.begin(cause);
   }
   membership_.process_ended(process, end_for_membership(end), cause, Clock::now());
   perform();
@@ -129,7 +130,7 @@ void MembershipRunner::preempted(int process) {
 }
 
 void MembershipRunner::failing(int process, const std::string& said) {
-  if (over() || !membership_.roster().alive(process) || membership_.roster().fails(process)) return;
+  if (over() || !membership_.processes().alive(process) || membership_.processes().fails(process)) return;
   const std::string cause = name_of(process) + " " + said;
   pause_.begin(cause);
   membership_.process_fails(process, cause, Clock::now());
@@ -150,7 +151,7 @@ void MembershipRunner::end_early() {
 }
 
 std::string MembershipRunner::name_of(int process) const {
-  const auto rank = membership_.roster().rank_of(process);
+  const auto rank = membership_.processes().rank_of(process);
   const std::string& host = job_.processes.at(process).host_name;
   return (rank ? "rank " + std::to_string(*rank) : "process " + std::to_string(process)) +
          (host.empty() ? "" : " on " + host);
@@ -203,7 +204,7 @@ void MembershipRunner::report_starting() {
   if (is_stopped_) return;
   const int starting = membership_.starting_newcomers();
   const int change = starting - std::exchange(reported_starting_, starting);
-  if (change != 0) store_.add(change_key(membership_.roster().epoch()), change * kOneStarting);
+  if (change != 0) store_.add(change_key(membership_.processes().epoch()), change * kOneStarting);
 }
 
 void MembershipRunner::begin_epoch(const BeginEpoch& begin) {

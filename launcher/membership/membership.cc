@@ -6,8 +6,8 @@
 namespace hvd::launcher {
 namespace {
 
-using ProcessState = Roster::ProcessState;
-using Process = Roster::Process;
+using ProcessState = ProcessTable::ProcessState;
+using Process = ProcessTable::Process;
 
 // Expels those who leave and wait, but not the last who have the job's state.
 void dismiss_leaving(ElasticJob& job) {
@@ -16,14 +16,14 @@ void dismiss_leaving(ElasticJob& job) {
     return process.is_leaving && process.state == ProcessState::waiting && !(keeps_state && process.has_state);
   };
   const auto has_saved = [&](const Process& process) { return is_done(process) && process.has_state; };
-  job.has_left_early = job.has_left_early || (job.ends_early && job.roster.count(has_saved) > 0);
-  for (const int process : job.roster.expel(is_done)) job.actions.emplace_back(DismissProcess{process});
+  job.has_left_early = job.has_left_early || (job.ends_early && job.processes.count(has_saved) > 0);
+  for (const int process : job.processes.expel(is_done)) job.actions.emplace_back(DismissProcess{process});
 }
 
 void start_processes(ElasticJob& job, TimePoint now) {
   for (const auto& [name, host] : job.hosts.all()) {
     while (job.may_start_on(name, host) && now >= host.usable_from) {
-      const auto& [number, process] = job.roster.start(name);
+      const auto& [number, process] = job.processes.start(name);
       job.actions.emplace_back(StartProcess{.process = number, .host = name, .slot = process.slot});
     }
   }
@@ -35,7 +35,7 @@ void give_up_waiting(ElasticJob& job, TimePoint now) {
   const auto is_late = [&](const Process& process) {
     return process.state == ProcessState::member || (job.is_first() && process.state == ProcessState::starting);
   };
-  for (const int process : job.roster.expel(is_late)) job.actions.emplace_back(ExpelProcess{process});
+  for (const int process : job.processes.expel(is_late)) job.actions.emplace_back(ExpelProcess{process});
   if (job.can_begin()) return job.begin(now);
   const auto waited = static_cast<long>(seconds(job.options.elastic_timeout));
   job.end("only " + std::to_string(job.candidates().size()) + " of at least " + std::to_string(job.options.min_np) +
@@ -48,17 +48,17 @@ bool all_have_failed(const ElasticJob& job) {
     return entry.first < job.first_tries && entry.second.state != ProcessState::expelled;
   };
   return job.is_first() && job.first_tries > 0 && !job.is_winding_down &&
-         job.roster.count_in(ProcessState::waiting) == 0 && std::ranges::none_of(job.roster.all(), is_first_try);
+         job.processes.count_in(ProcessState::waiting) == 0 && std::ranges::none_of(job.processes.all(), is_first_try);
 }
 
 void end_if_hopeless(ElasticJob& job) {
-  const Roster& roster = job.roster;
+  const ProcessTable& processes = job.processes;
   if (job.ends_early && job.is_first()) return job.end({}, true);
-  if (roster.count_in(ProcessState::failing) > 0) return;  // they are left to end by themselves, and to say why
-  const int in_epoch = roster.count_in(ProcessState::member);
+  if (processes.count_in(ProcessState::failing) > 0) return;  // they are left to end by themselves, and to say why
+  const int in_epoch = processes.count_in(ProcessState::member);
   const bool nobody_is_left =
-      in_epoch + roster.count_in(ProcessState::waiting) + roster.count_in(ProcessState::starting) == 0;
-  const int trained = in_epoch + roster.count([](const Process& process) {
+      in_epoch + processes.count_in(ProcessState::waiting) + processes.count_in(ProcessState::starting) == 0;
+  const int trained = in_epoch + processes.count([](const Process& process) {
     return process.state == ProcessState::waiting && process.has_state;
   });
   if (job.is_winding_down && (nobody_is_left || (!job.is_first() && trained == 0))) return job.end(job.epoch_failure);
@@ -66,10 +66,10 @@ void end_if_hopeless(ElasticJob& job) {
   if (job.state_is_lost() && !job.is_winding_down && !job.has_left_early) {
     return job.end("every process that had the job's state is gone");
   }
-  if (job.state_is_lost() && job.has_left_early && roster.count_in(ProcessState::expelled) == 0)
+  if (job.state_is_lost() && job.has_left_early && processes.count_in(ProcessState::expelled) == 0)
     return job.end({}, true);
   if (all_have_failed(job)) return job.end("every process has failed before the job began");
-  const bool some_may_arrive = in_epoch > 0 || (job.is_first() && roster.count_in(ProcessState::starting) > 0);
+  const bool some_may_arrive = in_epoch > 0 || (job.is_first() && processes.count_in(ProcessState::starting) > 0);
   if (job.is_winding_down && !job.running() && !some_may_arrive && !job.can_begin()) {
     job.end("too few processes are left, after others have finished");
   }
@@ -80,16 +80,16 @@ bool can_begin_without(const ElasticJob& job, const std::string& host) {
     return process.state == ProcessState::waiting && process.host != host;
   };
   const auto brings_state = [&](const Process& process) { return stays(process) && process.has_state; };
-  return job.roster.count(stays) >= job.fewest() && job.roster.count(brings_state) > 0;
+  return job.processes.count(stays) >= job.fewest() && job.processes.count(brings_state) > 0;
 }
 
 // The processes of the last epoch have arrived, as far as they are there. May end the job.
 void leave_out_unreachable_host(ElasticJob& job, TimePoint now) {
   const auto waits = [&](int number) {
-    const Process* const process = job.roster.find(number);
+    const Process* const process = job.processes.find(number);
     return process != nullptr && process->state == ProcessState::waiting && !process->is_leaving;
   };
-  if (!std::ranges::all_of(job.roster.members(), waits)) return job.partition.forget();
+  if (!std::ranges::all_of(job.processes.members(), waits)) return job.partition.forget();
   if ((job.announced && !job.ends_early) || !job.partition.epoch_failed()) return;
   auto [host, other] = job.partition.hosts_apart(job.hosts);
   job.partition.forget();
@@ -98,19 +98,19 @@ void leave_out_unreachable_host(ElasticJob& job, TimePoint now) {
     return job.end("hosts " + other + " and " + host + " cannot reach each other, and without one of them fewer than " +
                    std::to_string(job.fewest()) + " processes are left (--min-np)");
   }
-  job.roster.mark_left_out(host);
+  job.processes.mark_left_out(host);
   job.hosts.cool_down(host, now);
   job.actions.emplace_back(LeaveOutHost{.host = host, .other = other});
   dismiss_leaving(job);
 }
 
 void begin_if_complete(ElasticJob& job, TimePoint now) {
-  const Roster& roster = job.roster;
-  if (job.running() || roster.count_in(ProcessState::member) > 0 || !job.can_begin()) return;
+  const ProcessTable& processes = job.processes;
+  if (job.running() || processes.count_in(ProcessState::member) > 0 || !job.can_begin()) return;
   const bool too_early =
       std::ssize(job.candidates()) < job.options.num_proc && job.first_tries == 0 && !job.is_winding_down;
-  if (job.is_first() && (roster.count_in(ProcessState::starting) > 0 || too_early)) return;
-  if (job.may_not_change() && roster.count_in(ProcessState::failing) > 0)
+  if (job.is_first() && (processes.count_in(ProcessState::starting) > 0 || too_early)) return;
+  if (job.may_not_change() && processes.count_in(ProcessState::failing) > 0)
     return;  // the job ends, and they are to say why
   if (!job.is_first()) leave_out_unreachable_host(job, now);
   if (job.over()) return;
@@ -121,16 +121,16 @@ void announce_if_needed(ElasticJob& job, TimePoint now) {
   if (!job.running() || job.announced || job.is_winding_down) return;
   if (job.ends_early) {
     job.announced = true;
-    job.actions.emplace_back(AnnounceChange{.epoch = job.roster.epoch(), .ends = true});
+    job.actions.emplace_back(AnnounceChange{.epoch = job.processes.epoch(), .ends = true});
     return;
   }
-  const int staying = job.roster.count_staying_in(ProcessState::member);
-  const bool removes = staying < job.roster.count_in(ProcessState::member) && !job.state_is_leaving();
-  const bool adds = job.newcomers_wait() && (removes || job.roster.count_staying_in(ProcessState::starting) == 0 ||
+  const int staying = job.processes.count_staying_in(ProcessState::member);
+  const bool removes = staying < job.processes.count_in(ProcessState::member) && !job.state_is_leaving();
+  const bool adds = job.newcomers_wait() && (removes || job.processes.count_staying_in(ProcessState::starting) == 0 ||
                                              now >= job.newcomer_wait_until);
   if (!adds && !removes) return;
   job.announced = true;
-  job.actions.emplace_back(AnnounceChange{.epoch = job.roster.epoch(), .adds = adds, .removes = removes});
+  job.actions.emplace_back(AnnounceChange{.epoch = job.processes.epoch(), .adds = adds, .removes = removes});
 }
 
 // Everything that follows from the events so far.
@@ -138,7 +138,7 @@ void advance(ElasticJob& job, TimePoint now) {
   if (!job.over()) give_up_waiting(job, now);
   if (job.over()) return;
   if (!job.ends_early) {
-    for (const auto& [name, host] : job.hosts.all()) job.roster.mark_surplus(name, host.slots);
+    for (const auto& [name, host] : job.hosts.all()) job.processes.mark_surplus(name, host.slots);
   }
   dismiss_leaving(job);
   start_processes(job, now);
@@ -157,25 +157,25 @@ void Membership::hosts_changed(const std::vector<HostCount>& hosts, TimePoint no
   // A script may leave hosts out for a moment. advance() marks anew those that are still too many.
   for (const auto& [name, host] : job_.hosts.all()) {
     const auto known = before.find(name);
-    if (known != before.end() && host.slots > known->second.slots) job_.roster.keep_surplus(name);
+    if (known != before.end() && host.slots > known->second.slots) job_.processes.keep_surplus(name);
   }
   advance(job_, now);
 }
 
 void Membership::process_arrived(int process, TimePoint now) {
-  Process* const found = job_.roster.find(process);
+  Process* const found = job_.processes.find(process);
   if (found == nullptr || over()) return;
   const bool nobody_waited = running() && !job_.newcomers_wait();
   const ProcessState before = std::exchange(found->state, ProcessState::waiting);
   if (nobody_waited) job_.newcomer_wait_until = now + kNewcomerWait;
   if (before == ProcessState::member && running()) {
-    job_.gather("rank " + std::to_string(*job_.roster.rank_of(process)) + " has left the epoch", now);
+    job_.gather("rank " + std::to_string(*job_.processes.rank_of(process)) + " has left the epoch", now);
   }
   advance(job_, now);
 }
 
 void Membership::process_synchronized(int process, TimePoint now) {
-  Process* const found = job_.roster.find(process);
+  Process* const found = job_.processes.find(process);
   if (found == nullptr || found->state != ProcessState::member) return;
   found->has_state = true;
   job_.hosts.process_succeeded(found->host);
@@ -184,7 +184,7 @@ void Membership::process_synchronized(int process, TimePoint now) {
 }
 
 void Membership::process_fails(int process, const std::string& cause, TimePoint now) {
-  Process* const found = job_.roster.find(process);
+  Process* const found = job_.processes.find(process);
   if (found == nullptr || over() || found->state == ProcessState::failing) return;
   const Process before = *found;
   found->state = ProcessState::failing;
@@ -194,11 +194,11 @@ void Membership::process_fails(int process, const std::string& cause, TimePoint 
 }
 
 void Membership::process_ended(int process, ProcessEnd how, const std::string& cause, TimePoint now) {
-  const Process* const found = job_.roster.find(process);
+  const Process* const found = job_.processes.find(process);
   if (found == nullptr) return;
   const Process ended = *found;
   const bool goes_on = !ended.is_leaving || job_.state_is_leaving();
-  job_.roster.erase(process);
+  job_.processes.erase(process);
   if (how == ProcessEnd::failed || how == ProcessEnd::failed_for_good) {
     job_.last_failure = cause;
     if (how == ProcessEnd::failed_for_good && job_.is_first()) {
@@ -215,15 +215,15 @@ void Membership::process_ended(int process, ProcessEnd how, const std::string& c
 }
 
 void Membership::process_cannot_reach(int process, std::int64_t rank) {
-  const Process* const found = job_.roster.find(process);
-  const std::vector<int>& members = job_.roster.members();
+  const Process* const found = job_.processes.find(process);
+  const std::vector<int>& members = job_.processes.members();
   if (found == nullptr || found->state != ProcessState::member || rank < 0 || rank >= std::ssize(members)) return;
-  const Process* const other = job_.roster.find(members[static_cast<std::size_t>(rank)]);
+  const Process* const other = job_.processes.find(members[static_cast<std::size_t>(rank)]);
   if (other != nullptr && other->host != found->host) job_.partition.report(found->host, other->host);
 }
 
 void Membership::process_preempted(int process, TimePoint now) {
-  Process* const found = job_.roster.find(process);
+  Process* const found = job_.processes.find(process);
   if (found == nullptr) return;
   found->is_leaving = true;
   found->is_surplus = false;
@@ -234,20 +234,20 @@ void Membership::process_preempted(int process, TimePoint now) {
 void Membership::host_preempted(const std::string& host, TimePoint now) {
   job_.hosts.host_preempted(host);
   if (job_.options.fixed_hosts && job_.hosts.all_are_preempted()) return end_early(now);
-  job_.roster.mark_leaving(host);
+  job_.processes.mark_leaving(host);
   advance(job_, now);
 }
 
 void Membership::end_early(TimePoint now) {
   if (over() || std::exchange(job_.ends_early, true)) return;
-  job_.roster.keep_all();  // they leave only once they have saved the state
+  job_.processes.keep_all();  // they leave only once they have saved the state
   advance(job_, now);
 }
 
 void Membership::host_lost(const std::string& host, const std::string& cause, TimePoint now) {
   const auto was_member = [&](const Process& each) { return each.host == host && each.state == ProcessState::member; };
-  const bool had_member = job_.roster.count(was_member) > 0;
-  const bool had_any = job_.roster.erase_host(host);
+  const bool had_member = job_.processes.count(was_member) > 0;
+  const bool had_any = job_.processes.erase_host(host);
   job_.hosts.host_lost(host, now);
   job_.last_failure = cause;
   if (had_member) job_.epoch_failure = cause;
@@ -273,27 +273,27 @@ std::optional<Deadline> Membership::next_deadline() const {
 
 int Membership::starting_newcomers() const {
   return running() && !ends_early()
-             ? std::clamp(job_.places_for_newcomers(), 0, job_.roster.count_staying_in(ProcessState::starting))
+             ? std::clamp(job_.places_for_newcomers(), 0, job_.processes.count_staying_in(ProcessState::starting))
              : 0;
 }
 
 std::vector<int> ElasticJob::candidates() const {
-  const std::map<int, Process>& processes = roster.all();
+  const std::map<int, Process>& all = processes.all();
   std::vector<int> order;
   const auto add = [&](int number) {
-    const auto found = processes.find(number);
-    if (found == processes.end() || found->second.state != ProcessState::waiting) return;
+    const auto found = all.find(number);
+    if (found == all.end() || found->second.state != ProcessState::waiting) return;
     if (std::find(order.begin(), order.end(), number) == order.end()) order.push_back(number);
   };
-  for (const int number : roster.members()) add(number);
+  for (const int number : processes.members()) add(number);
   if (!is_winding_down || is_first()) {
-    for (const auto& [number, process] : processes) add(number);
+    for (const auto& [number, process] : all) add(number);
   }
   if (is_first()) {
-    std::ranges::stable_sort(order, {}, [&](int number) { return hosts.order_of(processes.at(number).host); });
+    std::ranges::stable_sort(order, {}, [&](int number) { return hosts.order_of(all.at(number).host); });
   }
   const auto others =
-      std::stable_partition(order.begin(), order.end(), [&](int number) { return processes.at(number).has_state; });
+      std::stable_partition(order.begin(), order.end(), [&](int number) { return all.at(number).has_state; });
   const auto surplus = std::ssize(order) - options.max_np;
   if (surplus <= 0) return order;
   if (state_is_leaving()) {  // one who leaves is enough to bring the state; the others make room for newcomers
@@ -306,31 +306,31 @@ std::vector<int> ElasticJob::candidates() const {
 bool ElasticJob::can_begin() const {
   const std::vector<int> order = candidates();
   if (std::ssize(order) < fewest()) return false;
-  return is_first() || roster.all().at(order.front()).has_state;
+  return is_first() || processes.all().at(order.front()).has_state;
 }
 
 bool ElasticJob::state_is_leaving() const {
   return !is_first() && !is_winding_down && !ends_early && !state_is_lost() &&
-         roster.count([](const Process& process) { return process.has_state && !process.is_leaving; }) == 0;
+         processes.count([](const Process& process) { return process.has_state && !process.is_leaving; }) == 0;
 }
 
 bool ElasticJob::may_start_on(const std::string& name, const HostTable::Host& host) const {
-  const int counted = roster.count(
+  const int counted = processes.count(
       [](const Process& process) { return process.state != ProcessState::expelled && !process.is_leaving; });
   const int occupied =  // by processes that were not given up
-      roster.count(
+      processes.count(
           [&](const Process& process) { return process.host == name && process.state != ProcessState::expelled; });
   return !is_winding_down && !ends_early && !state_is_lost() && !host.preempted && occupied < host.slots &&
          counted < options.max_np + options.spares;
 }
 
 int ElasticJob::places_for_newcomers() const {
-  return options.max_np - roster.count_staying_in(ProcessState::member) - (state_is_leaving() ? 1 : 0);
+  return options.max_np - processes.count_staying_in(ProcessState::member) - (state_is_leaving() ? 1 : 0);
 }
 
 bool ElasticJob::newcomers_wait() const {
   return running() && !announced && !is_winding_down && !ends_early && places_for_newcomers() > 0 &&
-         roster.count_staying_in(ProcessState::waiting) > 0;
+         processes.count_staying_in(ProcessState::waiting) > 0;
 }
 
 // ---- What changes
@@ -344,20 +344,20 @@ void ElasticJob::begin(TimePoint now) {
   epoch_failure.clear();
   first_tries = 0;
   partition.epoch_begins(now);
-  roster.begin_epoch(candidates());
-  actions.emplace_back(BeginEpoch{.epoch = roster.epoch(), .processes = roster.members()});
+  processes.begin_epoch(candidates());
+  actions.emplace_back(BeginEpoch{.epoch = processes.epoch(), .processes = processes.members()});
 }
 
 void ElasticJob::gather(const std::string& cause, TimePoint now) {
   phase = Phase::gathering;
   gathering_since = now;
   partition.epoch_ends(now);
-  actions.emplace_back(BreakEpoch{.epoch = roster.epoch(), .cause = cause});
+  actions.emplace_back(BreakEpoch{.epoch = processes.epoch(), .cause = cause});
 }
 
 void ElasticJob::end(const std::string& failure, bool early) {
   phase = Phase::over;
-  for (const auto& [number, process] : roster.all()) {
+  for (const auto& [number, process] : processes.all()) {
     if (process.state == ProcessState::waiting) actions.emplace_back(DismissProcess{number});
   }
   const bool names_another = !failure.empty() && !last_failure.empty() && failure != last_failure;

@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "launcher/membership/roster.h"
+#include "launcher/membership/process_table.h"
 
 namespace hvd::launcher {
 
@@ -116,7 +116,7 @@ struct ElasticJob {
   MembershipOptions options;
   HostTable hosts;
   TimePoint gathering_since;
-  Roster roster{};
+  ProcessTable processes{};
   PartitionDetector partition{};
   Phase phase = Phase::gathering;
   bool announced = false;           // a change, to the running epoch
@@ -132,12 +132,12 @@ struct ElasticJob {
 
   bool running() const { return phase == Phase::running; }
   bool over() const { return phase == Phase::over; }
-  bool is_first() const { return roster.epoch() == 0; }           // no epoch has begun yet
+  bool is_first() const { return processes.epoch() == 0; }        // no epoch has begun yet
   int fewest() const { return ends_early ? 1 : options.min_np; }  // processes of an epoch
-  bool may_not_change() const { return options.reset_limit && roster.epoch() > *options.reset_limit && !ends_early; }
+  bool may_not_change() const { return options.reset_limit && processes.epoch() > *options.reset_limit && !ends_early; }
   bool may_start_on(const std::string& name, const HostTable::Host& host) const;
   bool state_is_lost() const {
-    return !is_first() && roster.count([](const Roster::Process& process) { return process.has_state; }) == 0;
+    return !is_first() && processes.count([](const ProcessTable::Process& process) { return process.has_state; }) == 0;
   }
   // Whether a process that leaves has to take part once more, because only such processes have the job's state.
   bool state_is_leaving() const;
@@ -152,9 +152,9 @@ struct ElasticJob {
   // The running epoch is over; its processes are expected to arrive.
   void gather(const std::string& cause, TimePoint now);
   void end(const std::string& failure, bool early = false);
-  void note_failure(const Roster::Process& process, const std::string& cause, TimePoint now);
+  void note_failure(const ProcessTable::Process& process, const std::string& cause, TimePoint now);
   void note_first_failure() {
-    if (is_first() && first_tries == 0) first_tries = roster.started();
+    if (is_first() && first_tries == 0) first_tries = processes.started();
   }
 };
 
@@ -194,7 +194,7 @@ class Membership {
   bool running() const { return job_.running(); }
   bool over() const { return job_.over(); }
   bool ends_early() const { return job_.ends_early; }
-  const Roster& roster() const { return job_.roster; }
+  const ProcessTable& processes() const { return job_.processes; }
   // Processes that have been started, have not arrived yet, and would join the running epoch. 0 if none runs.
   int starting_newcomers() const;
 

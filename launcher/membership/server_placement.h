@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "launcher/membership/roster.h"
+#include "launcher/membership/process_table.h"
 
 namespace hvd::launcher {
 

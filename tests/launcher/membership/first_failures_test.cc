@@ -24,7 +24,7 @@ Membership one_restarted() {
   Membership membership = two_starting();
   membership.process_ended(0, ProcessEnd::failed, "no module", kBeginning);
   membership.time_passed(kBeginning + 1s);
-  REQUIRE(membership.roster().alive(2));
+  REQUIRE(membership.processes().alive(2));
   return membership;
 }
 
@@ -69,7 +69,7 @@ TEST_CASE("membership: a failure for good ends the job at once, but only before 
     for (const int process : {0, 1}) membership.process_arrived(process, kBeginning);
     membership.process_ended(0, ProcessEnd::failed, "killed", kBeginning);
     membership.time_passed(kBeginning + 1s);
-    REQUIRE(membership.roster().alive(2));
+    REQUIRE(membership.processes().alive(2));
     membership.process_ended(2, ProcessEnd::failed_for_good, "no module", kBeginning + 2s);
     CHECK_FALSE(membership.over());
   } else {

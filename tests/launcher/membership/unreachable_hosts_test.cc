@@ -23,7 +23,7 @@ class ThreeHosts {
       : membership({.num_proc = 6, .min_np = min_np, .max_np = 6, .cooldown_min = 10s}, TimePoint()) {
     membership.hosts_changed({{"a", 2}, {"b", 2}, {"c", 2}}, now);
     arrive({0, 1, 2, 3, 4, 5});
-    REQUIRE(membership.roster().epoch() == 1);
+    REQUIRE(membership.processes().epoch() == 1);
     membership.take_actions();
   }
 
@@ -62,14 +62,14 @@ TEST_CASE("membership: of two hosts that cannot reach each other, the one that m
   }));
   ThreeHosts job(2);
   job.fail_epoch(reports);
-  CHECK(job.membership.roster().epoch() == 2);
+  CHECK(job.membership.processes().epoch() == 2);
   CHECK(!job.take<LeaveOutHost>());
   job.fail_epoch({});
-  CHECK(job.membership.roster().epoch() == 3);
+  CHECK(job.membership.processes().epoch() == 3);
   CHECK(job.take<LeaveOutHost>() == LeaveOutHost{.host = host, .other = other});
   const int first = (host[0] - 'a') * 2;
-  CHECK(!job.membership.roster().rank_of(first));
-  CHECK(!job.membership.roster().rank_of(first + 1));
+  CHECK(!job.membership.processes().rank_of(first));
+  CHECK(!job.membership.processes().rank_of(first + 1));
   job.membership.process_ended(first, ProcessEnd::finished, "", job.now);
   job.membership.time_passed(job.now += 9s);
   CHECK(!job.take<StartProcess>());
@@ -99,7 +99,7 @@ TEST_CASE("membership: no host is left out while epochs get further, or fail for
     job.membership.process_ended(5, ProcessEnd::failed, "killed", job.now);
     job.arrive({0, 1, 2, 3, 4});
   }
-  CHECK(job.membership.roster().epoch() == 3);
+  CHECK(job.membership.processes().epoch() == 3);
   CHECK(!job.take<LeaveOutHost>());
 }
 
@@ -108,7 +108,7 @@ TEST_CASE("membership: failed epochs are counted from the begin of one that did 
   job.membership.process_ended(5, ProcessEnd::failed, "killed", job.now);
   job.arrive({0, 1, 2, 3});
   job.membership.time_passed(job.now += 600s);  // process 4 has not arrived
-  REQUIRE(job.membership.roster().epoch() == 2);
+  REQUIRE(job.membership.processes().epoch() == 2);
   job.membership.process_cannot_reach(0, 2);
   job.arrive({0, 1, 2, 3});
   CHECK(!job.take<LeaveOutHost>());
@@ -132,7 +132,7 @@ TEST_CASE("membership: a host that is needed is not left out, but the other one;
     CHECK(std::get<EndJob>(actions.back()).failure ==
           "hosts b and a cannot reach each other, and without one of them fewer than 3 processes are left (--min-np)");
   } else {
-    CHECK(membership.roster().rank_of(1) == 0);
+    CHECK(membership.processes().rank_of(1) == 0);
     CHECK(std::ranges::count(actions, MembershipAction(LeaveOutHost{.host = "a", .other = "b"})) == 1);
   }
 }

@@ -55,7 +55,7 @@ class HostTable {
 };
 
 // The processes that live, the place of each in the job's epochs, and which were in the last one.
-class Roster {
+class ProcessTable {
  public:
   enum class ProcessState {
     starting,  // it has not arrived yet
@@ -158,7 +158,7 @@ class Roster {
   // The place that a process which has not arrived yet would have if the next epoch began now.
   Prospect prospect_of(int process) const;
 
-  auto operator<=>(const Roster&) const = default;
+  auto operator<=>(const ProcessTable&) const = default;
 
  private:
   int epoch_ = 0;

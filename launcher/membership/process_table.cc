@@ -1,4 +1,4 @@
-#include "launcher/membership/roster.h"
+#include "launcher/membership/process_table.h"
 
 #include <cstddef>
 #include <tuple>
@@ -28,14 +28,14 @@ void HostTable::cool_down(const std::string& host, TimePoint now) {
   entry.usable_from = now + std::min(delay, cooldown_max_);
 }
 
-const std::pair<const int, Roster::Process>& Roster::start(const std::string& host) {
+const std::pair<const int, ProcessTable::Process>& ProcessTable::start(const std::string& host) {
   int slot = 0;
   const auto has_slot = [&](const Process& process) { return process.host == host && process.slot == slot; };
   while (count(has_slot) > 0) ++slot;
   return *processes_.emplace(next_process_++, Process{.host = host, .slot = slot}).first;
 }
 
-void Roster::begin_epoch(std::vector<int> members) {
+void ProcessTable::begin_epoch(std::vector<int> members) {
   members_ = std::move(members);
   for (const int number : members_) {
     Process& process = processes_.at(number);
@@ -45,7 +45,7 @@ void Roster::begin_epoch(std::vector<int> members) {
   ++epoch_;
 }
 
-void Roster::mark_surplus(const std::string& host, int slots) {
+void ProcessTable::mark_surplus(const std::string& host, int slots) {
   std::vector<std::tuple<bool, ProcessState, int>> staying;
   for (const auto& [number, process] : processes_) {
     if (process.host != host || process.state == ProcessState::expelled || process.is_leaving) continue;
@@ -58,7 +58,7 @@ void Roster::mark_surplus(const std::string& host, int slots) {
   }
 }
 
-Prospect Roster::prospect_of(int process) const {
+Prospect ProcessTable::prospect_of(int process) const {
   const auto newcomer = processes_.find(process);
   if (newcomer == processes_.end() || epoch_ == 0) return {};
   const std::string& own_host = newcomer->second.host;
