@@ -66,6 +66,14 @@ bool Operation::wait(Deadline deadline) {
   return done;
 }
 
+void Operation::set_call(OperationSpec new_spec, OperationMemory new_memory) {
+  spec = std::move(new_spec);
+  repeatable = is_repeatable(spec);
+  memory = std::move(new_memory);
+  described = describe(spec);
+  scheduled = {};
+}
+
 bool Operation::end(const Status& status) {
   flight.ended(status.code());
   return end_recorded(status);
@@ -85,8 +93,7 @@ void Operation::release(Holder holder) {
   completion.reset();
   memory.outputs.clear();
   memory.ready.reset();
-  prepared = false;
-  home.reset();
+  prepared.reset();
   if (spec.tensors.size() != 1) {  // a grouped operation may be large, and is not recognised when it is repeated
     std::vector<TensorSpec>().swap(spec.tensors);
     std::vector<std::int64_t>().swap(spec.splits);

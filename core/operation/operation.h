@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -107,11 +108,11 @@ class Operation {
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  // Set before submission.
+  // Set before submission, by set_call().
   OperationSpec spec;
-  std::size_t hash = 0;     // of spec.name
   bool repeatable = false;  // is_repeatable(spec)
   OperationMemory memory;
+  std::size_t hash = 0;  // of spec.name: once, by the OperationTable
 
   // For the flight recorder: the description of `spec`, and the record of this operation.
   FlightWords described{};
@@ -120,11 +121,13 @@ class Operation {
   // Owned by OperationTable: taken since the last cleanup of idle names.
   bool used_lately = false;
 
-  // Of a prepared operation, constant: the communicator that it is of, and the stream of its tensors, whose work
-  // precedes each start.
-  bool prepared = false;
-  std::weak_ptr<const void> home;
-  void* stream = nullptr;
+  // Of a prepared operation: the communicator that it is of, and the stream of its tensors, whose work precedes each
+  // start.
+  struct Prepared {
+    std::weak_ptr<const void> communicator;
+    void* stream = nullptr;
+  };
+  std::optional<Prepared> prepared;
 
   // Owned by the thread that drives the engine.
   bool agreed = false;           // the ranks have agreed to perform it: a bucket refers to it
@@ -144,26 +147,26 @@ class Operation {
   // on.
   bool wait_until_enqueued(Deadline deadline) { return completion.wait(deadline); }
 
+  // What is to be done, and where, until the next call. Requires !in_use().
+  void set_call(OperationSpec new_spec, OperationMemory new_memory);
+
   // From now on caller and engine hold a reference, and the name is taken. Requires !in_use(); submitters are
   // serialized.
   void mark_submitted() {
-    agreed = false;
-    tensors_left = spec.tensors.size();
+    begin();
     state_.store(State::kKept | State::kInUse | State::kEngineHolds | State::kCallerHolds | State::kNameTaken,
                  std::memory_order_relaxed);
   }
 
   // From now on its caller holds a reference, no table knows it, and it counts as done, until it is submitted again.
-  void prepare(std::weak_ptr<const void> of) {
-    prepared = true;
-    home = std::move(of);
+  void prepare(Prepared of) {
+    prepared = std::move(of);
     state_.store(State::kInUse | State::kCallerHolds, std::memory_order_relaxed);
     static_cast<void>(completion.complete(Status()));
   }
   // mark_submitted() of a prepared operation that has ended and that the engine has released.
   void mark_resubmitted() {
-    agreed = false;
-    tensors_left = spec.tensors.size();
+    begin();
     completion.reset();
     state_.fetch_or(State::kEngineHolds | State::kNameTaken, std::memory_order_acq_rel);
   }
@@ -205,6 +208,11 @@ class Operation {
   Operation* next_pending = nullptr;
 
  private:
+  void begin() {
+    agreed = false;
+    tensors_left = spec.tensors.size();
+  }
+
   // Bits of state_.
   struct State {
     static constexpr std::uint32_t kEngineHolds = 1;  // until its release()

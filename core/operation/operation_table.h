@@ -47,11 +47,7 @@ class OperationTable {
     Operation* const known = index_.find(hash, spec.name);
     if (known != nullptr && known->name_taken()) throw_taken(spec.name);
     Operation& operation = known != nullptr && !known->in_use() ? *known : replace(known, hash);
-    operation.spec = std::move(spec);
-    operation.repeatable = is_repeatable(operation.spec);
-    operation.memory = std::move(memory);
-    operation.described = describe(operation.spec);
-    operation.scheduled = {};
+    operation.set_call(std::move(spec), std::move(memory));
     operation.used_lately = !is_unnamed;  // generated names seldom repeat
     if (operation.spec.collective == Collective::join) join_ = &operation;
     return OperationReferences(operation);
@@ -71,18 +67,15 @@ class OperationTable {
     return std::optional<OperationReferences>(std::in_place, *known);
   }
 
-  // An operation that its caller starts again and again, of the communicator `home`. An empty name is numbered: ranks
-  // prepare unnamed operations in the same order. The name is taken from start to end only.
-  CallerReference prepare(OperationSpec spec, OperationMemory memory, std::weak_ptr<const void> home) {
+  // An operation that its caller starts again and again. An empty name is numbered: ranks prepare unnamed operations in
+  // the same order. The name is taken from start to end only.
+  CallerReference prepare(OperationSpec spec, OperationMemory memory, Operation::Prepared prepared) {
     const MutexLock lock(mutex_);
     if (spec.name.empty()) spec.name = prepared_name(++unnamed_prepared_);
     auto* const operation = new Operation(metrics_);
     operation->hash = hash_of(spec.name);
-    operation->repeatable = is_repeatable(spec);
-    operation->described = describe(spec);
-    operation->spec = std::move(spec);
-    operation->memory = std::move(memory);
-    operation->prepare(std::move(home));
+    operation->set_call(std::move(spec), std::move(memory));
+    operation->prepare(std::move(prepared));
     return CallerReference(operation);
   }
 

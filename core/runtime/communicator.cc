@@ -218,13 +218,12 @@ OperationReferences Communicator::make_operation(const Call& call) {
 
 // ---- Prepared operations
 
-CallerReference Communicator::prepare(const Call& call, std::weak_ptr<const void> home) {
+CallerReference Communicator::prepare(const Call& call, std::weak_ptr<const void> self) {
   if (call.collective == Collective::join) throw InvalidArgument("a join cannot be prepared: each is submitted anew");
   OperationSpec spec = check_call(call, set_, topology_.rank);
   spec.name = call.name;
-  CallerReference operation = operations_.prepare(std::move(spec), memory_of(call), std::move(home));
-  operation->stream = call.stream;
-  return operation;
+  return operations_.prepare(std::move(spec), memory_of(call),
+                             {.communicator = std::move(self), .stream = call.stream});
 }
 
 namespace {
@@ -273,7 +272,7 @@ EngineReference Communicator::take_prepared(Operation& operation) {
   EngineReference reference = operations_.take_prepared(operation);
   try {
     operation.memory.outputs.clear();
-    operation.memory.ready = ready_event(operation.memory.device, operation.stream);
+    operation.memory.ready = ready_event(operation.memory.device, operation.prepared->stream);
   } catch (...) {
     static_cast<void>(reference->end(current_exception_status()));
     throw;

@@ -90,8 +90,8 @@ class Communicator {
   // run() for several operations, which are handed over in one go; each has a reference in the result.
   std::vector<CallerReference> run_all(std::span<const Call> calls, Deadline deadline);
 
-  // A prepared operation of `home`, which is this communicator: checked, and not started. Throws as submit().
-  CallerReference prepare(const Call& call, std::weak_ptr<const void> home);
+  // A prepared operation of `self`, which is this communicator: checked, and not started. Throws as submit().
+  CallerReference prepare(const Call& call, std::weak_ptr<const void> self);
   // submit() and run() of it. Throw InvalidArgument if it is in flight; run() as the operation ends, too.
   void start(Operation& operation);
   void run(Operation& operation, Deadline deadline);

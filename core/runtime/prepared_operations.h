@@ -25,34 +25,32 @@ class PreparedOperations {
     return target.communicator->prepare(in_numbering_of(*target.set, call), target.communicator);
   }
   void start(Operation& operation) {
-    at_home(operation, [&](Communicator& home) { home.start(operation); });
+    with_communicator(operation, [&](Communicator& communicator) { communicator.start(operation); });
   }
   void run(Operation& operation, Deadline deadline) {
-    at_home(operation, [&](Communicator& home) { home.run(operation, deadline); });
+    with_communicator(operation, [&](Communicator& communicator) { communicator.run(operation, deadline); });
   }
   // For the caller of an operation that caller_completes(): wait_posted() before it waits, hand_to_engine() if it
   // does not.
   void wait_posted(Operation& operation) {
-    at_home(operation, [](Communicator& home) { home.wait_posted(); });
+    with_communicator(operation, [](Communicator& communicator) { communicator.wait_posted(); });
   }
   void hand_to_engine(Operation& operation) {
-    at_home(operation, [&](Communicator& home) { home.hand_to_engine(operation); });
+    with_communicator(operation, [&](Communicator& communicator) { communicator.hand_to_engine(operation); });
   }
 
  private:
   // Calls use(communicator) with the operation's.
   template <typename Use>
-  void at_home(const Operation& operation, const Use& use) {
-    if (operation.spec.process_set == kGlobalProcessSet) return use(checked_home(operation, global_));
+  void with_communicator(const Operation& operation, const Use& use) {
+    if (operation.spec.process_set == kGlobalProcessSet) return use(checked(operation, global_));
     const ProcessSets::Entry target = sets_.find_local(operation.spec.process_set);
-    use(checked_home(operation, target.communicator));
+    use(checked(operation, target.communicator));
   }
-  static Communicator& checked_home(const Operation& operation, const std::shared_ptr<Communicator>& present) {
-    if (operation.home.owner_before(present) || present.owner_before(operation.home)) throw_stale(operation);
-    return *present;
-  }
-  [[noreturn]] static void throw_stale(const Operation& operation) {
+  static Communicator& checked(const Operation& operation, const std::shared_ptr<Communicator>& present) {
     if (!operation.prepared) throw InvalidArgument("only an operation that was prepared can be started");
+    const std::weak_ptr<const void>& own = operation.prepared->communicator;
+    if (!own.owner_before(present) && !present.owner_before(own)) return *present;
     throw InvalidArgument("'" + operation.spec.name +
                           "' was prepared before hvd was shut down and initialised anew, or in a process set that was "
                           "removed: prepare it again");
