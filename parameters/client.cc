@@ -21,7 +21,8 @@ namespace hvd {
 namespace {
 
 constexpr Duration kSameWait = std::chrono::seconds(1);  // between the end of a wait and its continuation, at most
-constexpr Duration kNap = std::chrono::milliseconds(2);  // a waiting thread then lets others in, and looks at alarms
+// A waiting thread then lets others in, and looks at alarms.
+constexpr Duration kPollInterval = std::chrono::milliseconds(2);
 
 Bytes bytes_of(const std::string& text) {
   const auto raw = std::as_bytes(std::span(text));
@@ -166,7 +167,7 @@ class ParameterClient::State {
           tell_stall(*link);
         }
         if (link != nullptr) {
-          has_waited = callers > 0 || link->wait(std::min({deadline, alarm.next(), deadline_after(kNap)}));
+          has_waited = callers > 0 || link->wait(std::min({deadline, alarm.next(), deadline_after(kPollInterval)}));
         }
       }
       if (!has_waited) std::this_thread::sleep_for(1ms);
@@ -424,7 +425,7 @@ void ParameterClient::State::connect() {
     }
     if (missing == nullptr) break;
     alarm.poll();
-    if (!missing->wait(deadline_after(kNap))) std::this_thread::sleep_for(1ms);
+    if (!missing->wait(deadline_after(kPollInterval))) std::this_thread::sleep_for(1ms);
   }
   for (const auto& link : links) clock = std::max(clock, link->first_clock());
 }

@@ -18,7 +18,7 @@ namespace hvd {
 namespace {
 
 constexpr Duration kShareTime = std::chrono::seconds(2);  // for passing memory to a worker
-constexpr Duration kAcceptNap = std::chrono::milliseconds(1);
+constexpr Duration kAcceptRetryInterval = std::chrono::milliseconds(1);
 
 int count_cpus() {
   int count = 0;
@@ -136,7 +136,7 @@ std::optional<Peer> ServerConnections::accept_now() {
     if (!std::exchange(is_accept_told_, true)) {
       log_.error(std::string("accepts no more connections for now: ") + error.what());
     }
-    std::this_thread::sleep_for(kAcceptNap);  // its descriptor stays readable
+    std::this_thread::sleep_for(kAcceptRetryInterval);  // its descriptor stays readable
     return std::nullopt;
   }
 }

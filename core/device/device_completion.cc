@@ -11,9 +11,9 @@ namespace hvd {
 
 namespace {
 
-// Polls before the first nap: about as long as a small collective takes.
+// Polls before the first sleep: about as long as a small collective takes.
 constexpr int kLooks = 100;
-constexpr Duration kFirstNap = std::chrono::microseconds(10);
+constexpr Duration kFirstPollInterval = std::chrono::microseconds(10);
 
 }  // namespace
 
@@ -34,7 +34,7 @@ bool DeviceCompletion::done() {
 }
 
 bool DeviceCompletion::wait(Deadline deadline) {
-  Duration nap = kFirstNap;
+  Duration interval = kFirstPollInterval;
   for (int looks = 0; !done(); ++looks) {
     const TimePoint now = Clock::now();
     if (now >= deadline) return false;
@@ -42,8 +42,8 @@ bool DeviceCompletion::wait(Deadline deadline) {
       sched_yield();
       continue;
     }
-    std::this_thread::sleep_for(std::min(nap, deadline - now));
-    nap = std::min(nap * 2, kMaxNap);
+    std::this_thread::sleep_for(std::min(interval, deadline - now));
+    interval = std::min(interval * 2, kMaxPollInterval);
   }
   return true;
 }

@@ -22,7 +22,7 @@ class DeviceCompletion {
   // Happened, or given up.
   bool done();
   // True once done; false at the deadline. The driver's own waits have no deadline, so this polls: without a pause for
-  // a short while, then at intervals that grow to kMaxNap.
+  // a short while, then at intervals that grow to kMaxPollInterval.
   bool wait(Deadline deadline);
 
   // The outcome. Ok also while pending.
@@ -34,7 +34,7 @@ class DeviceCompletion {
   // No effect if it has happened already.
   void give_up(const Status& reason);
 
-  static constexpr Duration kMaxNap = std::chrono::microseconds(200);
+  static constexpr Duration kMaxPollInterval = std::chrono::microseconds(200);
 
  private:
   enum class State { open, happened, given_up };

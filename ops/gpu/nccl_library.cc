@@ -16,7 +16,7 @@ constexpr const char* kSoname = "libnccl.so.2";
 // The number of polls before the thread sleeps between them, and the length of a sleep: a group of calls completes
 // after some tens of microseconds, a new communicator after some hundred milliseconds.
 constexpr int kLooks = 200;
-constexpr Duration kNap = std::chrono::microseconds(100);
+constexpr Duration kPollInterval = std::chrono::microseconds(100);
 
 DynamicLibrary open_nccl(const std::string& wanted) {
   try {
@@ -102,7 +102,7 @@ void NcclCommunicator::complete(Result result, const char* what, Deadline deadli
     if (looks < kLooks) {
       sched_yield();
     } else {
-      std::this_thread::sleep_for(kNap);
+      std::this_thread::sleep_for(kPollInterval);
     }
   }
 }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr int kLooks = 100;  // polls before the thread sleeps between them
-constexpr Duration kNap = std::chrono::microseconds(50);
+constexpr Duration kPollInterval = std::chrono::microseconds(50);
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -139,7 +139,7 @@ class ThroughHost {
       if (looks < kLooks) {
         sched_yield();
       } else {
-        std::this_thread::sleep_for(kNap);
+        std::this_thread::sleep_for(kPollInterval);
       }
     }
   }

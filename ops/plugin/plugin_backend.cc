@@ -45,7 +45,7 @@ struct PlainCall {
 };
 
 // Polling interval for libraries without a descriptor to sleep on.
-constexpr Duration kNap = std::chrono::microseconds(50);
+constexpr Duration kPollInterval = std::chrono::microseconds(50);
 constexpr int kLooksPerClock = 16;
 
 // Two messages between two ranks that can be pending at the same time have different labels.
@@ -175,7 +175,7 @@ class PluginTransport final : public Transport {
       if (yields++ < policy_.yields) {
         sched_yield();
       } else {
-        std::this_thread::sleep_for(std::min<Duration>(kNap, until - now));
+        std::this_thread::sleep_for(std::min<Duration>(kPollInterval, until - now));
       }
     }
     return false;
