@@ -9,9 +9,10 @@
 namespace hvd {
 namespace {
 
-StallInspector stall_inspector_for(const CoordinatorOptions& options) {
-  if (!options.stall_check) return StallInspector(Duration::zero(), Duration::zero());
-  return StallInspector(options.stall_warning, options.stall_limit);
+StallInspector stall_inspector_for(const CoordinatorOptions& options, const DescribeRank& describe_rank) {
+  const auto if_checked = [&](Duration time) { return options.stall_check ? time : Duration::zero(); };
+  return StallInspector(if_checked(options.stall_warning), if_checked(options.stall_limit), describe_rank,
+                        options.job_ranks);
 }
 
 // Without a list of sources each rank sends its own messages.
@@ -39,10 +40,9 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const DescribeRank& 
     : process_set_(options.process_set),
       max_row_bytes_(options.max_row_bytes),
       all_(0, options.size),
-      job_ranks_(options.job_ranks),
       describe_rank_(describe_rank),
       sources_(sources_of(options)),
-      stalls_(stall_inspector_for(options)),
+      stalls_(stall_inspector_for(options, describe_rank)),
       negotiations_({.size = options.size, .cache_capacity = options.cache_capacity, .join_scope = options.join_scope},
                     joins_, stalls_, describe_rank),
       ready_(options.batching),
@@ -308,10 +308,10 @@ void Coordinator::inspect_stalls(TimePoint now) {
                        .since = last_request_at_,
                        .missing = expected.to_vector()});
   }
-  StallInspector::Findings findings = stalls_.inspect(waiting, now, describe_rank_, job_ranks_);
+  StallInspector::Findings findings = stalls_.inspect(waiting, now);
   if (!findings.warning.empty()) outgoing_.warnings.push_back(std::move(findings.warning));
   for (const std::size_t i : findings.expired) {
-    const Status status = stall_status(waiting[i], now, describe_rank_, job_ranks_);
+    const Status status = stalls_.status_of_expired(waiting[i], now);
     waiters[i] != nullptr ? fail(*waiters[i], status) : fail_join(status);
   }
 }

@@ -114,7 +114,6 @@ class Coordinator {
   const std::int32_t process_set_;
   const std::size_t max_row_bytes_;
   const RankSet all_;
-  const std::vector<int> job_ranks_;
   const DescribeRank describe_rank_;
   Sources sources_;
   StallInspector stalls_;

@@ -12,31 +12,8 @@ constexpr std::size_t kMaxRanksDescribed = 3;
 
 }  // namespace
 
-std::string describe_ranks(const std::vector<int>& ranks, const DescribeRank& describe_rank,
-                           const std::vector<int>& job_ranks) {
-  if (ranks.size() > kMaxRanksDescribed) {
-    std::vector<int> numbers = ranks;
-    if (!job_ranks.empty()) {
-      for (int& number : numbers) number = job_ranks[static_cast<std::size_t>(number)];
-    }
-    return "ranks " + ranges_text(numbers);
-  }
-  std::string text;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
-    text += describe_rank(ranks[i]);
-  }
-  return text;
-}
-
-Status stall_status(const WaitingOperation& operation, TimePoint now, const DescribeRank& describe_rank,
-                    const std::vector<int>& job_ranks) {
-  return Status(StatusCode::timeout, operation_text(operation.collective, operation.name) + ": given up after " +
-                                         age_text(now - operation.since) + " of waiting for " +
-                                         describe_ranks(operation.missing, describe_rank, job_ranks) + " to submit it");
-}
-
-StallInspector::StallInspector(Duration warning, Duration limit) : warning_(warning), limit_(limit) {}
+StallInspector::StallInspector(Duration warning, Duration limit, DescribeRank describe_rank, std::vector<int> job_ranks)
+    : warning_(warning), limit_(limit), describe_rank_(std::move(describe_rank)), job_ranks_(std::move(job_ranks)) {}
 
 void StallInspector::started(TimePoint now) {
   if (waiting_++ == 0) plan_check(now);
@@ -50,8 +27,7 @@ bool StallInspector::nothing_waits() const { return waiting_ == 0; }
 
 Deadline StallInspector::next_check() const { return next_check_; }
 
-StallInspector::Findings StallInspector::inspect(std::span<const WaitingOperation> operations, TimePoint now,
-                                                 const DescribeRank& describe_rank, const std::vector<int>& job_ranks) {
+StallInspector::Findings StallInspector::inspect(std::span<const WaitingOperation> operations, TimePoint now) {
   Findings findings;
   if (operations.empty()) return findings;
   const bool overdue = warning_ > Duration::zero() && now - operations.front().since >= warning_;
@@ -60,7 +36,7 @@ StallInspector::Findings StallInspector::inspect(std::span<const WaitingOperatio
     const bool is_first = last_warning_.empty();
     Stalled found = stalled(operations, now);
     if (found != last_warning_) {
-      findings.warning = warning(operations, now, describe_rank, job_ranks);
+      findings.warning = warning(operations, now);
       pause_ = is_first ? warning_ : pause_ * 2;
       last_warning_ = std::move(found);
     }
@@ -74,6 +50,27 @@ StallInspector::Findings StallInspector::inspect(std::span<const WaitingOperatio
   }
   if (remaining < operations.size()) plan_check(operations[remaining].since);
   return findings;
+}
+
+Status StallInspector::status_of_expired(const WaitingOperation& operation, TimePoint now) const {
+  return Status(StatusCode::timeout, operation_text(operation.collective, operation.name) + ": given up after " +
+                                         age_text(now - operation.since) + " of waiting for " +
+                                         describe(operation.missing) + " to submit it");
+}
+
+std::string StallInspector::describe(std::vector<int> ranks) const {
+  if (ranks.size() > kMaxRanksDescribed) {
+    if (!job_ranks_.empty()) {
+      for (int& rank : ranks) rank = job_ranks_[static_cast<std::size_t>(rank)];
+    }
+    return "ranks " + ranges_text(ranks);
+  }
+  std::string text;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+    text += describe_rank_(ranks[i]);
+  }
+  return text;
 }
 
 // quiet_until_ stays: repeated stalls are not reported each time.
@@ -97,8 +94,7 @@ void StallInspector::plan_check(TimePoint oldest) {
 }
 
 // Lists names with the same missing ranks together.
-std::string StallInspector::warning(std::span<const WaitingOperation> operations, TimePoint now,
-                                    const DescribeRank& describe_rank, const std::vector<int>& job_ranks) const {
+std::string StallInspector::warning(std::span<const WaitingOperation> operations, TimePoint now) const {
   std::vector<std::pair<const std::vector<int>*, std::string>> groups;
   std::size_t listed = 0;
   std::size_t stalled = 0;
@@ -116,7 +112,7 @@ std::string StallInspector::warning(std::span<const WaitingOperation> operations
   std::string text = "stalled: ";
   for (const auto& [missing, names] : groups) {
     if (text.back() != ' ') text += "; ";
-    text += "waiting for " + describe_ranks(*missing, describe_rank, job_ranks) + " to submit " + names;
+    text += "waiting for " + describe(*missing) + " to submit " + names;
   }
   if (stalled > listed) text += "; and " + std::to_string(stalled - listed) + " more";
   return text;

@@ -28,19 +28,11 @@ struct WaitingOperation {
   std::vector<int> missing;  // ranks of the set that have not asked for it, ascending
 };
 
-// "rank 2 on host-b (pid 1234) and rank 5 on ..."; more than a few as ranges: "ranks 1-15, 20". `job_ranks`: each
-// rank's number in the job, by which people know it; empty: the same.
-std::string describe_ranks(const std::vector<int>& ranks, const DescribeRank& describe_rank,
-                           const std::vector<int>& job_ranks = {});
-
-// The error of an operation that has reached the limit.
-Status stall_status(const WaitingOperation& operation, TimePoint now, const DescribeRank& describe_rank,
-                    const std::vector<int>& job_ranks = {});
-
 class StallInspector {
  public:
-  // Zero disables warnings or the limit.
-  StallInspector(Duration warning, Duration limit);
+  // Zero disables warnings or the limit. `job_ranks`: each rank's number in the job, by which people know it; empty:
+  // the same.
+  StallInspector(Duration warning, Duration limit, DescribeRank describe_rank, std::vector<int> job_ranks = {});
 
   void started(TimePoint now);
   void ended();
@@ -55,8 +47,12 @@ class StallInspector {
     std::vector<std::size_t> expired;  // indices of the operations that have reached the limit
   };
   // `operations`: all waiting operations, oldest first.
-  Findings inspect(std::span<const WaitingOperation> operations, TimePoint now, const DescribeRank& describe_rank,
-                   const std::vector<int>& job_ranks = {});
+  Findings inspect(std::span<const WaitingOperation> operations, TimePoint now);
+  // The error of an operation that has reached the limit.
+  Status status_of_expired(const WaitingOperation& operation, TimePoint now) const;
+
+  // "rank 2 on host-b (pid 1234) and rank 5 on ..."; more than a few as ranges: "ranks 1-15, 20".
+  std::string describe(std::vector<int> ranks) const;
 
  private:
   // An operation, and its missing ranks.
@@ -65,11 +61,12 @@ class StallInspector {
   void plan_check(TimePoint oldest);
   void forget();
   Stalled stalled(std::span<const WaitingOperation> operations, TimePoint now) const;
-  std::string warning(std::span<const WaitingOperation> operations, TimePoint now, const DescribeRank& describe_rank,
-                      const std::vector<int>& job_ranks) const;
+  std::string warning(std::span<const WaitingOperation> operations, TimePoint now) const;
 
-  Duration warning_;
-  Duration limit_;
+  const Duration warning_;
+  const Duration limit_;
+  const DescribeRank describe_rank_;
+  const std::vector<int> job_ranks_;
   std::size_t waiting_ = 0;
   Stalled last_warning_;  // the content of the last warning
   Duration pause_{};      // after that warning
