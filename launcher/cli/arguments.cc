@@ -123,15 +123,15 @@ void ArgumentReader::add_own(const CLI::App& app, const std::string& option, con
   program_arguments.options.push_back(option);
 }
 
-// Passes one of hvdrun's own options, as these words, to mpirun, or remarks that it has no effect there.
+// Passes one of hvdrun's own options, as these words, to mpirun, or reports that it has no effect there.
 void ArgumentReader::pass_on(const std::string& name, const std::string& typed, std::vector<std::string> words,
                              ProgramArguments& program_arguments) {
   if (goes_to_mpirun(name)) {
     program_arguments.for_mpirun.insert(program_arguments.for_mpirun.end(), words.begin(), words.end());
   } else if (!is_done_here(name)) {
-    program_arguments.remarks.push_back(
+    program_arguments.diagnostics.push_back(
         {.text = name_of(typed) + " has no effect with --mpi: mpirun has no such option",
-         .counts = Remark::Counts::if_mpirun_starts});
+         .counts = Diagnostic::Counts::if_mpirun_starts});
   }
 }
 
@@ -180,10 +180,10 @@ bool ArgumentReader::take_other(const CLI::App& app, ProgramArguments& program_a
   if (mpirun_knows) program_arguments.for_mpirun.insert(program_arguments.for_mpirun.end(), typed, next_);
   if (other->treatment != Treatment::alias) {
     const bool is_refusal = other->treatment == Treatment::refused;
-    program_arguments.remarks.push_back(
+    program_arguments.diagnostics.push_back(
         {.text = name_of(*typed) + (is_refusal ? ": " : " has no effect: ") + std::string(other->text),
          .is_refusal = is_refusal,
-         .counts = mpirun_knows ? Remark::Counts::unless_mpirun_starts : Remark::Counts::always});
+         .counts = mpirun_knows ? Diagnostic::Counts::unless_mpirun_starts : Diagnostic::Counts::always});
     return true;
   }
   for (const std::string& option : expand_alias(*other, value)) {

@@ -15,8 +15,8 @@ class App;
 namespace hvd::launcher {
 
 // A message about an option that has no effect, or is refused.
-struct Remark {
-  enum class Counts { always, unless_mpirun_starts, if_mpirun_starts };  // when the remark applies
+struct Diagnostic {
+  enum class Counts { always, unless_mpirun_starts, if_mpirun_starts };  // when the diagnostic applies
   std::string text;
   bool is_refusal = false;
   Counts counts = Counts::always;
@@ -27,7 +27,7 @@ struct ProgramArguments {
   std::vector<std::string> options;     // long ones with two dashes; each with its value in the same word
   std::vector<std::string> for_mpirun;  // as typed, without options that mpirun does not have
   std::vector<std::string> command;
-  std::vector<Remark> remarks;
+  std::vector<Diagnostic> diagnostics;
   bool is_last = true;
 };
 

@@ -371,14 +371,14 @@ ProgramLine parse_program(CLI::App& app, ProgramLine& program, ProgramArguments&
   return program;
 }
 
-// Throws for refused options; other remarks become notes.
-void apply_remarks(const std::vector<Remark>& remarks, CommandLine& line) {
-  const auto never =
-      line.start.by == StartedBy::mpirun ? Remark::Counts::unless_mpirun_starts : Remark::Counts::if_mpirun_starts;
-  for (const Remark& remark : remarks) {
-    if (remark.counts == never) continue;
-    if (remark.is_refusal) throw InvalidArgument(remark.text);
-    line.notes.push_back(remark.text);
+// Throws for refused options; other diagnostics become notes.
+void apply_diagnostics(const std::vector<Diagnostic>& diagnostics, CommandLine& line) {
+  const auto never = line.start.by == StartedBy::mpirun ? Diagnostic::Counts::unless_mpirun_starts
+                                                        : Diagnostic::Counts::if_mpirun_starts;
+  for (const Diagnostic& diagnostic : diagnostics) {
+    if (diagnostic.counts == never) continue;
+    if (diagnostic.is_refusal) throw InvalidArgument(diagnostic.text);
+    line.notes.push_back(diagnostic.text);
   }
 }
 
@@ -397,27 +397,27 @@ std::vector<std::string> interfaces_of(const std::vector<std::pair<std::string, 
 }
 
 // Reads all programs, and the options of the job, which `app` has beside those of the first program.
-std::vector<Remark> read_programs(const std::vector<std::string>& arguments, CLI::App& app, ProgramLine& first,
-                                  CommandLine& line) {
+std::vector<Diagnostic> read_programs(const std::vector<std::string>& arguments, CLI::App& app, ProgramLine& first,
+                                      CommandLine& line) {
   ArgumentReader reader(arguments, app);
   ProgramArguments program_arguments = reader.read_program(app);
-  std::vector<Remark> remarks = program_arguments.remarks;
+  std::vector<Diagnostic> diagnostics = program_arguments.diagnostics;
   line.programs.push_back(parse_program(app, first, program_arguments));
   while (!program_arguments.is_last) {
     CLI::App further_app;
     ProgramLine further;
     add_options_of_program(further_app, further);
     program_arguments = reader.read_program(further_app);
-    remarks.insert(remarks.end(), program_arguments.remarks.begin(), program_arguments.remarks.end());
+    diagnostics.insert(diagnostics.end(), program_arguments.diagnostics.begin(), program_arguments.diagnostics.end());
     line.programs.push_back(parse_program(further_app, further, program_arguments));
   }
-  return remarks;
+  return diagnostics;
 }
 
 // Parses and checks the options of the job.
-void parse_job(const CLI::App& app, const std::vector<Remark>& remarks, CommandLine& line) {
+void parse_job(const CLI::App& app, const std::vector<Diagnostic>& diagnostics, CommandLine& line) {
   parse_launcher(app, line.start);
-  apply_remarks(remarks, line);
+  apply_diagnostics(diagnostics, line);
   for (const ProgramLine& program : line.programs) check(program, line.programs.size() > 1);
   for (std::string& name : list_of(typed(app, "--genvlist"), "--genvlist")) line.exports.push_back(std::move(name));
   if (const std::string folder = typed(app, "--resume"); !folder.empty())
@@ -454,9 +454,9 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   add_options_of_program(app, first);
   add_options_of_job(app, line);
   try {
-    const std::vector<Remark> remarks = read_programs(arguments, app, first, line);
+    const std::vector<Diagnostic> diagnostics = read_programs(arguments, app, first, line);
     line.information = asked_for(app);
-    if (!line.information && !line.check_build) parse_job(app, remarks, line);
+    if (!line.information && !line.check_build) parse_job(app, diagnostics, line);
   } catch (const CLI::CallForHelp&) {
     line.information = help_text(app);
   } catch (const CLI::ParseError& error) {

@@ -233,15 +233,15 @@ std::string as_typed(std::string_view alias) {
 }
 
 std::string treatment_of(const OtherOption& option) {
-  std::string remark(option.text);
+  std::string text(option.text);
   switch (option.treatment) {
-    case Treatment::same: return "same" + (remark.empty() ? "" : ": " + remark);
-    case Treatment::different: return "different: " + remark;
+    case Treatment::same: return "same" + (text.empty() ? "" : ": " + text);
+    case Treatment::different: return "different: " + text;
     case Treatment::alias: return "stands for " + as_typed(option.text);
-    case Treatment::no_effect: return "no effect: " + remark;
-    case Treatment::refused: return "refused: " + remark;
+    case Treatment::no_effect: return "no effect: " + text;
+    case Treatment::refused: return "refused: " + text;
   }
-  return remark;
+  return text;
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ TEST_CASE("every option of the other launchers is treated as the table says") {
     for (const std::string& name : spellings(option)) {
       const Arguments arguments = line_with(name, option);
       INFO(name << ": " << option.text);
-      const std::string remark(option.text);
+      const std::string text(option.text);
       switch (option.treatment) {
         case Treatment::same: {
           const auto is_of_elastic_jobs = [](const std::string& note) {
@@ -83,12 +83,12 @@ TEST_CASE("every option of the other launchers is treated as the table says") {
         case Treatment::alias: check_alias(arguments, option); break;
         case Treatment::no_effect: {
           CommandLine line = parse_command_line(arguments);
-          CHECK(line.notes == Arguments{name + " has no effect: " + remark});
+          CHECK(line.notes == Arguments{name + " has no effect: " + text});
           line.notes.clear();
           CHECK(without_mpirun(line) == without_mpirun(parse_command_line({"train.py"})));
           break;
         }
-        case Treatment::refused: CHECK(error_of(arguments) == name + ": " + remark); break;
+        case Treatment::refused: CHECK(error_of(arguments) == name + ": " + text); break;
       }
     }
   }
