@@ -412,7 +412,7 @@ class TcpTransport final : public Transport {
                         Duration inactivity_timeout = {}) {
     if (operation.done) return true;
     if (credit.worth_spinning()) {
-      credit.spun(look_busily(operation));
+      credit.spun(spin(operation));
       if (operation.done) return true;
     }
     progress();
@@ -446,7 +446,7 @@ class TcpTransport final : public Transport {
 
   // Polls for as long as the policy allows; returns whether the operation is complete. Reads only from the awaited
   // peer; messages of others are read when they are waited for.
-  bool look_busily(const PostedMessage& operation) {
+  bool spin(const PostedMessage& operation) {
     const Peer& awaited = peer_of(operation.peer);
     const TimePoint end = Clock::now() + policy_.spin;
     for (int looks = 0; looks <= policy_.yields || Clock::now() < end; ++looks) {

@@ -57,9 +57,9 @@ class ControlChannel {
   virtual std::uint32_t doorbell_seen() const = 0;
 
   // Sleeps until a message, a wake(), a request_break() or a raised AbortFlag since the doorbell had the value
-  // `doorbell_seen`, or the deadline. `busily`: spins first, for an answer that is due within microseconds; null:
+  // `doorbell_seen`, or the deadline. `spin`: spins first, for an answer that is due within microseconds; null:
   // sleeps at once. Any thread.
-  virtual void wait(std::uint32_t doorbell_seen, Deadline deadline, AdaptiveWait* busily) = 0;
+  virtual void wait(std::uint32_t doorbell_seen, Deadline deadline, AdaptiveWait* spin) = 0;
 
   // Ends the current wait(), or the next one. Any thread.
   virtual void wake() = 0;

@@ -78,10 +78,10 @@ class TreeChannel final : public ControlChannel {
     links_->broadcast_abort(reason);
   }
   std::uint32_t doorbell_seen() const override { return doorbell_seen_; }
-  void wait(std::uint32_t doorbell_seen, Deadline deadline, AdaptiveWait* busily) override {
+  void wait(std::uint32_t doorbell_seen, Deadline deadline, AdaptiveWait* spin) override {
     if (abort_.raised()) return;
-    if (busily != nullptr) {
-      busily->wait_change(*doorbell_, doorbell_seen, deadline, nullptr);
+    if (spin != nullptr) {
+      spin->wait_change(*doorbell_, doorbell_seen, deadline, nullptr);
     } else {
       doorbell_->wait_change(doorbell_seen, deadline, nullptr);
     }
