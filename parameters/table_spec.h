@@ -82,7 +82,6 @@ struct TableSpec {
 
 inline constexpr std::uint32_t kMaxWidth = 1u << 16;
 inline constexpr std::uint64_t kMaxDenseRows = std::uint64_t{1} << 40;
-inline constexpr std::uint32_t kMaxServers = 1u << 12;
 inline constexpr std::size_t kMaxTableName = 256;
 inline constexpr std::uint32_t kMaxCustomState = 4 * kMaxWidth;
 

@@ -68,10 +68,10 @@ constexpr std::uint64_t number_in(std::uint64_t word) { return word >> 16; }
 constexpr std::uint8_t code_in(std::uint64_t word) { return static_cast<std::uint8_t>(word >> 8); }
 constexpr std::uint8_t state_in(std::uint64_t word) { return static_cast<std::uint8_t>(word); }
 
-// The newest warning that ranks are missing: the stall inspector's text, and since when.
+// The newest warning that ranks are missing: the stall inspector's text.
 struct FlightStall {
   std::atomic<std::uint64_t> changes;  // odd while the rest changes
-  std::atomic<std::int64_t> since;     // like FlightRecord's times; 0: nothing is stalled
+  std::atomic<std::int64_t> stalled;   // 0: nothing is, and the text is void
   std::array<std::atomic<std::uint64_t>, 64> text;
 };
 

@@ -129,13 +129,11 @@ std::optional<RecordedOperation> read_record(const FlightRecord& record) {
 void read_stall(const FlightStall& stall, FlightSnapshot& facts) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const std::uint64_t before = stall.changes.load(std::memory_order_acquire);
-    const std::int64_t since = stall.since.load(kRelaxed);
-    if (since <= 0) return;
+    if (stall.stalled.load(kRelaxed) == 0) return;
     std::string text = text_in(stall.text);
     std::atomic_thread_fence(std::memory_order_acquire);
     if (before % 2 != 0 || stall.changes.load(kRelaxed) != before) continue;
     facts.stall = std::move(text);
-    facts.stalled_since = time_of(since);
     return;
   }
 }
@@ -195,7 +193,7 @@ FlightProgress read_flight_progress(std::span<const std::byte> memory) {
   const bool initializing = flight->initializing.load(kRelaxed) != 0;
   const std::int64_t epoch = flight->epoch.load(kRelaxed);
   return {.has_initialized = has_come && !initializing,
-          .warned = flight->stall.since.load(kRelaxed) > 0,
+          .warned = flight->stall.stalled.load(kRelaxed) != 0,
           .epoch = epoch > 0 ? std::optional(time_of(epoch)) : std::nullopt,
           .initializing = epoch > 0 && initializing,
           .stall_time = std::max(Duration(flight->stall_time.load(kRelaxed)), Duration::zero()),

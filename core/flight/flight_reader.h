@@ -73,7 +73,6 @@ struct FlightSnapshot : FlightProgress {
   std::int32_t pid = 0;  // 0: the process has not called init
   std::int32_t rank = 0;
   std::string stall;  // the stall inspector's warning; empty: none, or the stall is over
-  TimePoint stalled_since;
   RankCounters counters;
   std::vector<ShardFacts> shards;  // of a parameter server
   std::int32_t awaited = kNobody;  // the parameter server that this worker waits for

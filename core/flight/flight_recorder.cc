@@ -124,7 +124,7 @@ void FlightRecorder::stalled(std::string_view warning) {
   stall.changes.store(changes | 1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   put_text(warning, stall.text);
-  if (stall.since.load(std::memory_order_relaxed) == 0) stall.since.store(flight_time(), std::memory_order_relaxed);
+  stall.stalled.store(1, std::memory_order_relaxed);
   stall.changes.store((changes | 1) + 1, std::memory_order_release);
 }
 
@@ -162,7 +162,7 @@ void FlightRecorder::put_failure(std::string_view cause) {
 
 void FlightRecorder::recovered() {
   const MutexLock lock(mutex_);
-  recorded().stall.since.store(0, std::memory_order_relaxed);
+  recorded().stall.stalled.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace hvd
