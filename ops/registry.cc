@@ -40,15 +40,12 @@ std::shared_ptr<Transport> connect_all(const BackendContext& context) {
   const std::vector<std::string> addresses = data_addresses(context);
   return make_tcp_transport(
       MeshSetup{
-          .rank = topology.rank,
-          .ranks = all_ranks(topology.size),
-          .job_ranks = topology.job_ranks,
+          .topology = topology,
           .store = context.store,
           .job_key = context.job_key,
           .local_hosts = addresses,
           .sockets_per_peer = wanted_sockets > 0 ? wanted_sockets : sockets_for_speed(link_speed(addresses.front())),
           .lease = context.config.timeouts.lease,
-          .describe = [&topology](int rank) { return topology.describe(rank); },
           .log = context.log,
           .deadline = context.deadline},
       network_wait_policy_for(topology.local_size, topology.local_cpus), context.abort,

@@ -24,18 +24,13 @@ constexpr std::size_t kNamesInMessage = 8;
 
 std::string store_key(int rank) { return "data/" + std::to_string(rank); }
 
-std::string list_ranks(const std::vector<int>& ranks, const DescribeRank& describe) {
+std::string list_ranks(const std::vector<int>& ranks, const Topology& topology) {
   std::string text;
   for (std::size_t i = 0; i < std::min(ranks.size(), kNamesInMessage); ++i) {
-    text += (i == 0 ? "" : ", ") + describe(ranks[i]);
+    text += (i == 0 ? "" : ", ") + topology.describe(ranks[i]);
   }
   if (ranks.size() > kNamesInMessage) text += " and " + std::to_string(ranks.size() - kNamesInMessage) + " more";
   return text;
-}
-
-// A rank of a process set has another number in the job, by which a Status names a culprit.
-int job_rank_of(int rank, const MeshSetup& setup) {
-  return setup.job_ranks.empty() ? rank : setup.job_ranks[static_cast<std::size_t>(rank)];
 }
 
 // The published entry of a rank.
@@ -67,7 +62,7 @@ Offer offer_of(int peer, const MeshSetup& setup) {
 
 std::vector<Socket> connect_to(int peer, const MeshSetup& setup) {
   const auto with_name = [&](const Error& error) {
-    return "no data connection to " + setup.describe(peer) + ": " + error.what();
+    return "no data connection to " + setup.topology.describe(peer) + ": " + error.what();
   };
   try {
     const Offer offer = offer_of(peer, setup);
@@ -75,13 +70,13 @@ std::vector<Socket> connect_to(int peer, const MeshSetup& setup) {
     // Connected sequentially, so that the other end has them in the same order.
     for (int i = 0; i < std::min(offer.sockets, setup.sockets_per_peer); ++i) {
       for (const Address& address : offer.addresses) {
-        sockets.push_back(connect_authenticated(address, setup.job_key, Purpose::data, setup.rank, setup.deadline,
-                                                setup.store.alarm()));
+        sockets.push_back(connect_authenticated(address, setup.job_key, Purpose::data, setup.topology.rank,
+                                                setup.deadline, setup.store.alarm()));
       }
     }
     return sockets;
   } catch (const Timeout& error) {  // other errors name their subject: an abort's error is not about this peer
-    throw Error(Status(error.code(), with_name(error), job_rank_of(peer, setup)));
+    throw Error(Status(error.code(), with_name(error), setup.topology.job_rank_of(peer)));
   } catch (const PeerLost& error) {
     throw PeerLost(with_name(error));
   } catch (const InvalidArgument& error) {
@@ -91,10 +86,10 @@ std::vector<Socket> connect_to(int peer, const MeshSetup& setup) {
 
 Peer accept_one(Acceptor& acceptor, const std::vector<int>& missing, const MeshSetup& setup) {
   try {
-    return acceptor.accept(setup.deadline, "data connections of " + list_ranks(missing, setup.describe),
+    return acceptor.accept(setup.deadline, "data connections of " + list_ranks(missing, setup.topology),
                            setup.store.alarm());
   } catch (const Timeout& error) {
-    throw Error(Status(error.code(), error.what(), job_rank_of(missing.front(), setup)));
+    throw Error(Status(error.code(), error.what(), setup.topology.job_rank_of(missing.front())));
   }
 }
 
@@ -163,17 +158,16 @@ Offer listen_on_all(const MeshSetup& setup, std::vector<Listener>& listeners) {
 
 Sockets connect_mesh(const MeshSetup& setup) {
   Sockets sockets;
-  if (setup.ranks.size() < 2) return sockets;
+  const int rank = setup.topology.rank, size = setup.topology.size;
+  if (size < 2) return sockets;
 
   std::vector<Listener> listeners;
   const Offer offer = listen_on_all(setup, listeners);
   Acceptor acceptor(std::move(listeners), setup.job_key, Purpose::data, setup.log);
-  setup.store.set(store_key(setup.rank), offer.to_string());
+  setup.store.set(store_key(rank), offer.to_string());
   std::vector<int> higher;
-  for (const int peer : setup.ranks) {
-    if (peer < setup.rank) sockets.emplace(peer, connect_to(peer, setup));
-    if (peer > setup.rank) higher.push_back(peer);
-  }
+  for (int peer = 0; peer < rank; ++peer) sockets.emplace(peer, connect_to(peer, setup));
+  for (int peer = rank + 1; peer < size; ++peer) higher.push_back(peer);
   accept_all(acceptor, std::move(higher), setup, sockets);
   for (auto& [peer, of_peer] : sockets) {
     for (Socket& socket : of_peer) socket.grant_lease(setup.lease);

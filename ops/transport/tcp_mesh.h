@@ -19,6 +19,7 @@
 
 #include "core/base/log.h"
 #include "core/bootstrap/store.h"
+#include "core/bootstrap/topology.h"
 #include "core/net/authentication.h"
 #include "ops/transport/transport.h"
 
@@ -28,16 +29,13 @@ inline constexpr int kMaxSocketsPerPeer = 64;  // on one network
 inline constexpr std::size_t kMaxNetworks = 16;
 
 struct MeshSetup {
-  int rank = 0;
-  std::vector<int> ranks;           // global ranks to connect with each other, including the local one
-  std::vector<int> job_ranks = {};  // by rank: its number in the job, which a Status needs; empty: the same
+  const Topology& topology;  // of the ranks to connect with each other
   Store& store;
   const JobKey& job_key;
   std::vector<std::string>
       local_hosts;  // addresses at which the other ranks reach this one, one on each network, up to kMaxNetworks
   int sockets_per_peer = 1;  // on each network, up to kMaxSocketsPerPeer
   Duration lease = kDefaultLease;
-  DescribeRank describe;
   const Log& log;
   Deadline deadline;
 };

@@ -236,13 +236,13 @@ class ReceiveQueue final : public MessageQueue {
 class TcpTransport final : public Transport {
  public:
   TcpTransport(const MeshSetup& setup, WaitPolicy policy, const AbortFlag& abort, Duration inactivity_timeout)
-      : rank_(setup.rank),
-        size_(static_cast<int>(setup.ranks.size())),
+      : rank_(setup.topology.rank),
+        size_(setup.topology.size),
         policy_(policy),
         abort_(abort),
         inactivity_timeout_(inactivity_timeout) {
     for (auto& [rank, sockets] : connect_mesh(setup)) {
-      auto peer = std::make_unique<Peer>(setup.describe(rank));
+      auto peer = std::make_unique<Peer>(setup.topology.describe(rank));
       for (Socket& socket : sockets) {
         peer->connections.push_back(std::make_unique<Connection>(peer->name, std::move(socket)));
       }

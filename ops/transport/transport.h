@@ -22,7 +22,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -64,9 +63,6 @@ class Transport {
 };
 
 // ---- What implementations share.
-
-// A rank's name in messages: "rank 2 on host-b (pid 1234)".
-using DescribeRank = std::function<std::string(int)>;
 
 // The ranks from 0 to size - 1.
 std::vector<int> all_ranks(int size);

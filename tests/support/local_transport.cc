@@ -9,7 +9,8 @@ namespace hvd {
 
 namespace {
 
-std::string name_of(int rank) { return "rank " + std::to_string(rank); }
+// As Topology::describe() names the ranks of run_transport_ranks().
+std::string name_of(int rank) { return "rank " + std::to_string(rank) + " on host (pid 0)"; }
 
 }  // namespace
 

@@ -1,6 +1,5 @@
 #include "tests/support/transport_ranks.h"
 
-#include <numeric>
 #include <stdexcept>
 #include <thread>
 
@@ -20,15 +19,13 @@ struct Dependencies {
   std::unique_ptr<Transport> make_transport(int rank) {
     const AbortFlag& abort = run.abort != nullptr ? *run.abort : quiet;
     if (run.kind == TransportKind::local) return std::make_unique<LocalTransport>(network, rank, abort);
-    std::vector<int> ranks(static_cast<std::size_t>(run.size));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    const MeshSetup setup{.rank = rank,
-                          .ranks = std::move(ranks),
+    const RankIdentity identity{.host_key = "host", .hostname = "host"};
+    const Topology topology = make_topology(rank, {static_cast<std::size_t>(run.size), identity});
+    const MeshSetup setup{.topology = topology,
                           .store = store,
                           .job_key = key,
                           .local_hosts = networks(),
                           .sockets_per_peer = run.kind == TransportKind::striped_tcp ? 3 : 1,
-                          .describe = [](int peer) { return "rank " + std::to_string(peer); },
                           .log = log,
                           .deadline = deadline_after(20s)};
     return make_tcp_transport(setup, run.policy, abort);

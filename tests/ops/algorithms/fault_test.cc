@@ -134,5 +134,6 @@ TEST_CASE("a silent rank is a timeout that names it, not a hang") {
     }
   });
   CHECK(ended[0].code() == StatusCode::timeout);
-  CHECK(ended[0].message().find("for rank 1 to send process set 0, call 0, step 0, 40 bytes") != std::string::npos);
+  CHECK(ended[0].message().find("for rank 1 on host (pid 0) to send process set 0, call 0, step 0, 40 bytes") !=
+        std::string::npos);
 }

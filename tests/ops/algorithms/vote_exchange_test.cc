@@ -120,7 +120,7 @@ TEST_CASE("vote exchange: a rank that never comes is a timeout that names it, ho
   });
   CAPTURE(ended[0].message());
   CHECK(ended[0].code() == StatusCode::timeout);
-  CHECK(contains(ended[0], "for rank 1 to send process set 5, call 1"));
+  CHECK(contains(ended[0], "for rank 1 on host (pid 0) to send process set 5, call 1"));
 }
 
 TEST_CASE("vote exchange: ranks that ask for different collectives are found out") {

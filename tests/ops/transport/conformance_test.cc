@@ -253,7 +253,7 @@ TEST_CASE("a timeout says what was waited for") {
     }
   });
   require_failure(ended[0], StatusCode::timeout,
-                  {"waited ", " s for rank 1 to send process set 3, call 17, step 7, 4096 bytes"});
+                  {"waited ", " s for rank 1 on host (pid 0) to send process set 3, call 17, step 7, 4096 bytes"});
   const std::string& told = ended[0].message();
   const double waited = std::stod(told.substr(told.find("waited ") + 7));
   CHECK(waited >= 0.1);

@@ -20,15 +20,29 @@ using namespace hvd::testing;
 
 namespace {
 
+// By rank, each on a host of its own.
+std::vector<Topology> topologies_of(int size) {
+  std::vector<RankIdentity> identities;
+  for (int rank = 0; rank < size; ++rank) {
+    const std::string host = "host-" + std::to_string(rank);
+    identities.push_back({.host_key = host, .hostname = host});
+  }
+  std::vector<Topology> topologies;
+  for (int rank = 0; rank < size; ++rank) topologies.push_back(make_topology(rank, identities));
+  return topologies;
+}
+
 struct Job {
-  MeshSetup setup(int rank, std::vector<int> ranks, Duration timeout, int sockets_per_peer = 1) {
-    return {.rank = rank,
-            .ranks = std::move(ranks),
+  MeshSetup setup(int rank, int size, Duration timeout, int sockets_per_peer = 1) {
+    return setup(topologies.at(static_cast<std::size_t>(size))[static_cast<std::size_t>(rank)], timeout,
+                 sockets_per_peer);
+  }
+  MeshSetup setup(const Topology& topology, Duration timeout, int sockets_per_peer = 1) {
+    return {.topology = topology,
             .store = store,
             .job_key = key,
             .local_hosts = {"127.0.0.1"},
             .sockets_per_peer = sockets_per_peer,
-            .describe = [](int peer) { return "rank " + std::to_string(peer) + " on host-" + std::to_string(peer); },
             .log = log,
             .deadline = deadline_after(timeout)};
   }
@@ -37,6 +51,7 @@ struct Job {
   const JobKey key = JobKey::random();
   const Log log{"test", LogLevel::off};
   const AbortFlag abort;
+  const std::vector<std::vector<Topology>> topologies{{}, topologies_of(1), topologies_of(2), topologies_of(3)};
 };
 
 template <typename Body>
@@ -64,7 +79,7 @@ constexpr DataFrameHeader kGood{.sender = 1, .process_set = 0, .step = 2, .seque
 std::pair<Status, std::string> receive_four_bytes(const std::vector<std::byte>& stream, bool bytewise) {
   Job job;
   std::thread peer([&] {
-    auto sockets = connect_mesh(job.setup(1, {0, 1}, 10s));
+    auto sockets = connect_mesh(job.setup(1, 2, 10s));
     Socket& socket = sockets.at(0).front();
     const std::size_t step = bytewise ? 1 : stream.size();
     for (std::size_t at = 0; at < stream.size(); at += step) {
@@ -73,7 +88,7 @@ std::pair<Status, std::string> receive_four_bytes(const std::vector<std::byte>& 
   });
   std::string received(4, '?');
   const Status status = status_of([&] {
-    const auto transport = make_tcp_transport(job.setup(0, {0, 1}, 10s), {}, job.abort);
+    const auto transport = make_tcp_transport(job.setup(0, 2, 10s), {}, job.abort);
     const auto request = transport->post_receive(1, kTag, std::as_writable_bytes(std::span(received)));
     transport->wait(request, deadline_after(10s));
   });
@@ -83,14 +98,13 @@ std::pair<Status, std::string> receive_four_bytes(const std::vector<std::byte>& 
 
 }  // namespace
 
-TEST_CASE("the mesh connects any subset of the ranks") {
+TEST_CASE("the mesh connects each rank with all others") {
   Job job;
-  const std::vector<int> ranks{1, 4, 6};
   std::atomic<int> connections{0};
   std::vector<std::thread> threads;
-  for (const int rank : ranks) {
+  for (const int rank : {0, 1, 2}) {
     threads.emplace_back([&, rank] {
-      const auto sockets = connect_mesh(job.setup(rank, ranks, 10s));
+      const auto sockets = connect_mesh(job.setup(rank, 3, 10s));
       connections += static_cast<int>(sockets.size());
       if (sockets.contains(rank)) connections += 100;
     });
@@ -101,32 +115,32 @@ TEST_CASE("the mesh connects any subset of the ranks") {
 
 TEST_CASE("a mesh of one needs nobody") {
   Job job;
-  CHECK(connect_mesh(job.setup(0, {0}, 0s)).empty());
+  CHECK(connect_mesh(job.setup(0, 1, 0s)).empty());
 }
 
 TEST_CASE("ranks that do not come are named") {
   Job job;
   SECTION("higher ones, which should have connected") {
-    const Status status = status_of([&] { connect_mesh(job.setup(0, {0, 1, 2}, 50ms)); });
+    const Status status = status_of([&] { connect_mesh(job.setup(0, 3, 50ms)); });
     CAPTURE(status.message());
     CHECK(status.code() == StatusCode::timeout);
-    CHECK(has(status.message(), "rank 1 on host-1, rank 2 on host-2"));
+    CHECK(has(status.message(), "rank 1 on host-1 (pid 0), rank 2 on host-2 (pid 0)"));
   }
   SECTION("lower ones, which should have published an address") {
-    const Status status = status_of([&] { connect_mesh(job.setup(1, {0, 1}, 50ms)); });
+    const Status status = status_of([&] { connect_mesh(job.setup(1, 2, 50ms)); });
     CAPTURE(status.message());
     CHECK(status.code() == StatusCode::timeout);
     CHECK(has(status.message(), "rank 0 on host-0"));
   }
   SECTION("and blamed by their numbers in the job") {
-    MeshSetup lower = job.setup(0, {0, 1}, 50ms), higher = job.setup(1, {0, 1}, 50ms);
-    lower.job_ranks = higher.job_ranks = {2, 5};
-    CHECK(status_of([&] { connect_mesh(higher); }).culprit() == 2);
-    CHECK(status_of([&] { connect_mesh(lower); }).culprit() == 5);
+    std::vector<Topology> subset = topologies_of(2);
+    for (Topology& topology : subset) topology.job_ranks = {2, 5};
+    CHECK(status_of([&] { connect_mesh(job.setup(subset[1], 50ms)); }).culprit() == 2);
+    CHECK(status_of([&] { connect_mesh(job.setup(subset[0], 50ms)); }).culprit() == 5);
   }
   SECTION("an address where nobody listens any more") {
     job.store.set("data/0", "1 tcp:127.0.0.1:1");
-    const Status status = status_of([&] { connect_mesh(job.setup(1, {0, 1}, 50ms)); });
+    const Status status = status_of([&] { connect_mesh(job.setup(1, 2, 50ms)); });
     CAPTURE(status.message());
     CHECK_FALSE(status.ok());
     CHECK(has(status.message(), "rank 0 on host-0"));
@@ -143,8 +157,8 @@ TEST_CASE("a pair of ranks has as many sockets as the one that wants fewer, in t
     CAPTURE(c.lower, c.higher);
     Job job;
     std::vector<Socket> lower, higher;
-    std::thread peer([&] { higher = std::move(connect_mesh(job.setup(1, {0, 1}, 10s, c.higher)).at(0)); });
-    MeshSetup setup = job.setup(0, {0, 1}, 10s, c.lower);
+    std::thread peer([&] { higher = std::move(connect_mesh(job.setup(1, 2, 10s, c.higher)).at(0)); });
+    MeshSetup setup = job.setup(0, 2, 10s, c.lower);
     setup.local_hosts = c.networks;
     lower = std::move(connect_mesh(setup).at(1));
     peer.join();
@@ -176,7 +190,7 @@ TEST_CASE("a connection too many on one network does not take the place of one o
     connections[0].send_all({&sent, 1}, deadline_after(10s), "rank 0");
     connections[2].send_all({&sent, 1}, deadline_after(10s), "rank 0");
   });
-  MeshSetup setup = job.setup(0, {0, 1}, 10s);
+  MeshSetup setup = job.setup(0, 2, 10s);
   setup.local_hosts = {"127.0.0.1", "127.0.0.2"};
   auto sockets = std::move(connect_mesh(setup).at(1));
   REQUIRE(sockets.size() == 2);
@@ -198,7 +212,7 @@ TEST_CASE("what a rank offers is not believed blindly") {
     CAPTURE(offer);
     Job job;
     job.store.set("data/0", offer);
-    const Status status = status_of([&] { connect_mesh(job.setup(1, {0, 1}, 10s)); });
+    const Status status = status_of([&] { connect_mesh(job.setup(1, 2, 10s)); });
     CAPTURE(status.message());
     CHECK(status.code() == StatusCode::invalid_argument);
     CHECK(has(status.message(), "rank 0 on host-0"));
@@ -221,7 +235,7 @@ TEST_CASE("a wait goes on beyond its deadline while the peer's bytes move, if it
   Job job;
   std::promise<void> over;
   std::thread peer([&] {
-    auto sockets = connect_mesh(job.setup(1, {0, 1}, 10s));
+    auto sockets = connect_mesh(job.setup(1, 2, 10s));
     DataFrameHeader header = kGood;
     header.length = kPieces;
     const auto stream = frame(header, std::string(kPieces, 'x'));
@@ -234,7 +248,7 @@ TEST_CASE("a wait goes on beyond its deadline while the peer's bytes move, if it
   std::string received(kPieces, '?'), more(4, '?');
   TimePoint silent_since;
   const Status status = status_of([&] {
-    const auto transport = make_tcp_transport(job.setup(0, {0, 1}, 10s), {}, job.abort, kInactivityTimeout);
+    const auto transport = make_tcp_transport(job.setup(0, 2, 10s), {}, job.abort, kInactivityTimeout);
     const auto first = transport->post_receive(1, kTag, std::as_writable_bytes(std::span(received)));
     transport->wait(first, deadline_after(10ms));
     silent_since = Clock::now();
@@ -261,14 +275,14 @@ TEST_CASE("keepalives before a message, and between messages, are no messages") 
   CAPTURE(step);
   Job job;
   std::thread peer([&] {
-    auto sockets = connect_mesh(job.setup(1, {0, 1}, 10s));
+    auto sockets = connect_mesh(job.setup(1, 2, 10s));
     for (std::size_t at = 0; at < stream.size(); at += step) {
       const auto part = std::span(stream).subspan(at, std::min(step, stream.size() - at));
       sockets.at(0).front().send_all(part, deadline_after(10s), "rank 0");
     }
   });
   std::string received(4, '?'), more(9, '?');
-  const auto transport = make_tcp_transport(job.setup(0, {0, 1}, 10s), {}, job.abort);
+  const auto transport = make_tcp_transport(job.setup(0, 2, 10s), {}, job.abort);
   const auto one = transport->post_receive(1, kTag, std::as_writable_bytes(std::span(received)));
   Tag tag = kTag;
   tag.step = 3;
@@ -282,18 +296,17 @@ TEST_CASE("keepalives before a message, and between messages, are no messages") 
 
 TEST_CASE("of ranks that wait for each other the last one of the chain gives up first") {
   constexpr Duration kInactivityTimeout = 2s;
-  const std::vector<int> ranks{0, 1, 2};
   Job job;
   AbortFlag of_first;
   std::promise<void> over;
   std::shared_future<void> end = over.get_future().share();
   std::thread silent([&] {
-    const auto sockets = connect_mesh(job.setup(1, ranks, 10s));
+    const auto sockets = connect_mesh(job.setup(1, 3, 10s));
     end.wait();
   });
   Status status_of_second;
   std::thread second([&] {  // waits for rank 1, and begins later than rank 0
-    const auto transport = make_tcp_transport(job.setup(2, ranks, 10s), {}, job.abort, kInactivityTimeout);
+    const auto transport = make_tcp_transport(job.setup(2, 3, 10s), {}, job.abort, kInactivityTimeout);
     status_of_second = status_of([&] {
       std::this_thread::sleep_for(kInactivityTimeout / 4);
       std::string data(4, '?');
@@ -304,7 +317,7 @@ TEST_CASE("of ranks that wait for each other the last one of the chain gives up 
     end.wait();
   });
   const Status status_of_first = status_of([&] {
-    const auto transport = make_tcp_transport(job.setup(0, ranks, 10s), {}, of_first, kInactivityTimeout);
+    const auto transport = make_tcp_transport(job.setup(0, 3, 10s), {}, of_first, kInactivityTimeout);
     std::string data(4, '?');
     const auto request = transport->post_receive(2, kTag, std::as_writable_bytes(std::span(data)));
     transport->wait(request, deadline_after(10ms));
@@ -319,17 +332,16 @@ TEST_CASE("of ranks that wait for each other the last one of the chain gives up 
 
 TEST_CASE("what was sent arrives even if the sender leaves at once and has not read a keepalive") {
   constexpr Duration kInactivityTimeout = 400ms;
-  const std::vector<int> ranks{0, 1};
   Job job;
   std::string data(4 << 20, '?');
   std::thread sender([&] {
     const std::string sent(data.size(), 'x');
-    const auto transport = make_tcp_transport(job.setup(1, ranks, 10s), {}, job.abort, kInactivityTimeout);
+    const auto transport = make_tcp_transport(job.setup(1, 2, 10s), {}, job.abort, kInactivityTimeout);
     std::this_thread::sleep_for(kInactivityTimeout * 3 / 4);  // the other one has waited for half of it
     transport->wait(transport->post_send(0, kTag, std::as_bytes(std::span(sent))), deadline_after(10s));
   });
   const Status status = status_of([&] {
-    const auto transport = make_tcp_transport(job.setup(0, ranks, 10s), {}, job.abort, kInactivityTimeout);
+    const auto transport = make_tcp_transport(job.setup(0, 2, 10s), {}, job.abort, kInactivityTimeout);
     const auto request = transport->post_receive(1, kTag, std::as_writable_bytes(std::span(data)));
     transport->wait(request, deadline_after(10s));
   });
@@ -341,12 +353,11 @@ TEST_CASE("what was sent arrives even if the sender leaves at once and has not r
 
 TEST_CASE("a keepalive to a peer that has left is no error") {
   constexpr Duration kInactivityTimeout = 400ms;
-  const std::vector<int> ranks{0, 1, 2};
   Job job;
   std::promise<void> over;
-  std::thread gone([&] { connect_mesh(job.setup(1, ranks, 10s)); });
+  std::thread gone([&] { connect_mesh(job.setup(1, 3, 10s)); });
   std::thread late([&] {
-    auto sockets = connect_mesh(job.setup(2, ranks, 10s));
+    auto sockets = connect_mesh(job.setup(2, 3, 10s));
     DataFrameHeader header = kGood;
     header.sender = 2;
     std::this_thread::sleep_for(kInactivityTimeout * 3 / 4);
@@ -355,7 +366,7 @@ TEST_CASE("a keepalive to a peer that has left is no error") {
   });
   std::string data(4, '?');
   const Status status = status_of([&] {
-    const auto transport = make_tcp_transport(job.setup(0, ranks, 10s), {}, job.abort, kInactivityTimeout);
+    const auto transport = make_tcp_transport(job.setup(0, 3, 10s), {}, job.abort, kInactivityTimeout);
     gone.join();
     for (int wait = 0; wait < 2; ++wait) {  // the first keepalive finds out that nobody is there, the second fails
       const auto request = transport->post_receive(2, kTag, std::as_writable_bytes(std::span(data)));
