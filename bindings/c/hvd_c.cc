@@ -194,9 +194,9 @@ hvd_topology current_topology() {
     result.cross_rank = p.cross_rank;
     result.cross_size = p.cross_size;
   };
-  if (const auto prospect = Instance::get().prospect()) {
-    fill(*prospect);
-    result.rank = prospect->size - 1;
+  if (const auto expected_rank = Instance::get().expected_rank()) {
+    fill(*expected_rank);
+    result.rank = expected_rank->size - 1;
     result.homogeneous = 0;
     return result;
   }
@@ -320,7 +320,7 @@ hvd_status hvd_get_topology(hvd_topology* topology) {
 hvd_status hvd_get_epoch(hvd_epoch* epoch) {
   return guarded([&] {
     hvd_epoch found = HVD_EPOCH_INIT;
-    found.stands_by = Instance::get().prospect() ? 1 : 0;
+    found.stands_by = Instance::get().expected_rank() ? 1 : 0;
     if (const auto member = found.stands_by != 0 ? nullptr : Instance::get().member()) {
       found.number = member->place().epoch;
       found.has_newcomers = member->place().has_newcomers ? 1 : 0;

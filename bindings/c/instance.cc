@@ -101,12 +101,12 @@ void Instance::init_standby(std::function<void()> joined) {
   const MutexLock lifecycle(lifecycle_);
   if (initialized()) return;
   Environment environment = process_environment();
-  const auto prospect = epoch_ == 0 ? find_prospect(environment) : std::nullopt;
-  if (!prospect) return join(environment, std::nullopt);
+  const auto expected_rank = epoch_ == 0 ? find_expected_rank(environment) : std::nullopt;
+  if (!expected_rank) return join(environment, std::nullopt);
   in_use_ = true;
   standby_environment_ = std::move(environment);
   const MutexLock lock(mutex_);
-  prospect_ = prospect;
+  expected_rank_ = expected_rank;
   joined_ = std::move(joined);
   stands_by_ = true;
 }
@@ -210,10 +210,10 @@ std::shared_ptr<Runtime> Instance::current() const {
   return runtime_;
 }
 
-std::optional<Prospect> Instance::prospect() const {
+std::optional<ExpectedRank> Instance::expected_rank() const {
   if (!stands_by_ || forked()) return std::nullopt;
   const MutexLock lock(mutex_);
-  return prospect_;
+  return expected_rank_;
 }
 
 std::shared_ptr<Runtime> Instance::runtime() {

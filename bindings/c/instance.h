@@ -56,7 +56,7 @@ class Instance {
   void fail(const std::string& cause);
   bool initialized() const;
   // The place that this process would have if the next epoch began now. Empty unless it stands by.
-  std::optional<Prospect> prospect() const;
+  std::optional<ExpectedRank> expected_rank() const;
 
   // Joins the job if this process stands by. Throws an Error with StatusCode::not_initialized. Held for the length of
   // one call: shut_down() waits up to 5 s until all holders have released it. Each thread caches the pointer, so that
@@ -114,8 +114,8 @@ class Instance {
   std::shared_ptr<const JobServices> job_services_ GUARDED_BY(mutex_);
   bool is_launched_ GUARDED_BY(mutex_) = true;
   std::shared_ptr<const Metrics> of_server_ GUARDED_BY(mutex_);
-  std::optional<Prospect> prospect_ GUARDED_BY(mutex_);  // while this process stands by
-  std::atomic<bool> stands_by_{false};                   // prospect_ is there: asked without the lock
+  std::optional<ExpectedRank> expected_rank_ GUARDED_BY(mutex_);  // while this process stands by
+  std::atomic<bool> stands_by_{false};                            // expected_rank_ is there: asked without the lock
   std::function<void()> joined_ GUARDED_BY(lifecycle_);
   Environment standby_environment_ GUARDED_BY(lifecycle_);  // as of init_standby()
   CallerMemory caller_memory_;
@@ -123,7 +123,7 @@ class Instance {
 
 // Returns the place that this process would have as a newcomer of an elastic job that has begun without it; empty if it
 // is to join at once. Throws Error.
-std::optional<Prospect> find_prospect(const Environment& environment);
+std::optional<ExpectedRank> find_expected_rank(const Environment& environment);
 
 // Finds the job of a process that is one of its parameter servers. Throws InvalidArgument if it is none, Timeout,
 // PeerLost.

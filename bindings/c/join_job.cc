@@ -235,14 +235,14 @@ void refuse_child_of_rank(const Launch& launch, const Environment& environment) 
 
 }  // namespace
 
-std::optional<Prospect> find_prospect(const Environment& environment) {
+std::optional<ExpectedRank> find_expected_rank(const Environment& environment) {
   Config config = read_config(environment).config;
   const Launch launch = launch_by_environment(environment, true);
   if (!launch.process) return std::nullopt;
   refuse_child_of_rank(launch, environment);
   config.job.process = *launch.process;
   const Deadline deadline = deadline_after(config.timeouts.start);
-  return ask_prospect(store_of_hvdrun(config, deadline).store, *launch.process, deadline);
+  return ask_expected_rank(store_of_hvdrun(config, deadline).store, *launch.process, deadline);
 }
 
 JobServices job_services_of_server(const Environment& environment) {

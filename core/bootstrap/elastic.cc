@@ -27,16 +27,16 @@ EpochPlace parse_place(std::string_view text) {
   throw Internal("'" + std::string(text) + "' is no place in an epoch of an elastic job");
 }
 
-std::string encode_prospect(const Prospect& prospect) {
+std::string encode_expected_rank(const ExpectedRank& expected_rank) {
   std::ostringstream text;
-  text << prospect.size << " " << prospect.local_rank << " " << prospect.local_size << " " << prospect.cross_rank << " "
-       << prospect.cross_size;
+  text << expected_rank.size << " " << expected_rank.local_rank << " " << expected_rank.local_size << " "
+       << expected_rank.cross_rank << " " << expected_rank.cross_size;
   return text.str();
 }
 
-Prospect parse_prospect(std::string_view text) {
+ExpectedRank parse_expected_rank(std::string_view text) {
   std::istringstream words{std::string(text)};
-  Prospect found;
+  ExpectedRank found;
   const bool complete(words >> found.size >> found.local_rank >> found.local_size >> found.cross_rank >>
                       found.cross_size);
   const auto holds = [](int rank, int size) { return 0 <= rank && rank < size; };
@@ -47,10 +47,10 @@ Prospect parse_prospect(std::string_view text) {
   throw Internal("'" + std::string(text) + "' is no place that a newcomer of an elastic job can have");
 }
 
-std::optional<Prospect> ask_prospect(const Store& store, int process, Deadline deadline) {
+std::optional<ExpectedRank> ask_expected_rank(const Store& store, int process, Deadline deadline) {
   store.add(stands_by_key(process), 1);
-  const Prospect prospect = parse_prospect(store.get(prospect_key(process), deadline));
-  return prospect.size > 0 ? std::optional(prospect) : std::nullopt;
+  const ExpectedRank expected_rank = parse_expected_rank(store.get(expected_rank_key(process), deadline));
+  return expected_rank.size > 0 ? std::optional(expected_rank) : std::nullopt;
 }
 
 EpochMember::EpochMember(Store store, int process) : store_(std::move(store)), process_(process) {

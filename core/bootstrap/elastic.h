@@ -2,7 +2,7 @@
 // (launcher/membership), and sees in the store what processes tell it.
 //
 //   elastic/stands_by/P      counter: process P has come, and wants to know whether the job has begun without it
-//   elastic/prospect/P       the answer: a Prospect
+//   elastic/expected_rank/P  the answer: an ExpectedRank
 //   elastic/arrived/P        counter: process P has called init() so many times
 //   elastic/place/P/N        its place, for its Nth arrival: an EpochPlace
 //   elastic/synchronized/P   counter: P has been given the job's state
@@ -35,11 +35,11 @@ struct EpochPlace {
 
 // The place that a newcomer would have if the next epoch began now. Its local rank is its slot of the host, which no
 // other process there has.
-struct Prospect {
+struct ExpectedRank {
   int size = 0;  // its rank is the last; 0: the job has not begun yet
   int local_rank = 0, local_size = 1;
   int cross_rank = 0, cross_size = 1;
-  bool operator==(const Prospect&) const = default;
+  bool operator==(const ExpectedRank&) const = default;
 };
 
 // What a change will do; flags that may be combined.
@@ -53,13 +53,13 @@ constexpr std::int64_t kOneStarting = 8;
 
 std::string encode_place(const EpochPlace& place);
 EpochPlace parse_place(std::string_view text);  // throws Internal
-std::string encode_prospect(const Prospect& prospect);
-Prospect parse_prospect(std::string_view text);  // throws Internal
+std::string encode_expected_rank(const ExpectedRank& expected_rank);
+ExpectedRank parse_expected_rank(std::string_view text);  // throws Internal
 
 // The keys, of the whole job: without an epoch's prefix.
 inline std::string arrived_key(int process) { return "elastic/arrived/" + std::to_string(process); }
 inline std::string stands_by_key(int process) { return "elastic/stands_by/" + std::to_string(process); }
-inline std::string prospect_key(int process) { return "elastic/prospect/" + std::to_string(process); }
+inline std::string expected_rank_key(int process) { return "elastic/expected_rank/" + std::to_string(process); }
 inline std::string synchronized_key(int process) { return "elastic/synchronized/" + std::to_string(process); }
 inline std::string preempted_key(int process) { return "elastic/preempted/" + std::to_string(process); }
 inline std::string failing_key(int process) { return "elastic/failing/" + std::to_string(process); }
@@ -72,7 +72,7 @@ inline std::string broken_key(int epoch) { return "elastic/broken/" + std::to_st
 
 // Asks the launcher, once, what place this process would have. Empty if the job has not begun yet, so that it is to
 // arrive. `store` has no prefix. Throws Timeout or PeerLost.
-std::optional<Prospect> ask_prospect(const Store& store, int process, Deadline deadline);
+std::optional<ExpectedRank> ask_expected_rank(const Store& store, int process, Deadline deadline);
 
 // This process's side of an elastic job, in one epoch. Any thread.
 class EpochMember {

@@ -82,8 +82,8 @@ std::optional<EpochRank> MembershipRunner::epoch_rank_of(int process) const {
 }
 
 void MembershipRunner::stands_by(int process) {
-  store_.put(prospect_key(process),
-             encode_prospect(over() ? Prospect{} : membership_.processes().prospect_of(process)));
+  store_.put(expected_rank_key(process),
+             encode_expected_rank(over() ? ExpectedRank{} : membership_.processes().expected_rank_of(process)));
 }
 
 void MembershipRunner::arrived(int process, std::int64_t arrival) {

@@ -58,7 +58,7 @@ void ProcessTable::mark_surplus(const std::string& host, int slots) {
   }
 }
 
-Prospect ProcessTable::prospect_of(int process) const {
+ExpectedRank ProcessTable::expected_rank_of(int process) const {
   const auto newcomer = processes_.find(process);
   if (newcomer == processes_.end() || epoch_ == 0) return {};
   const std::string& own_host = newcomer->second.host;

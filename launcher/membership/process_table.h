@@ -156,7 +156,7 @@ class ProcessTable {
     return found == members_.end() ? std::nullopt : std::optional(static_cast<int>(found - members_.begin()));
   }
   // The place that a process which has not arrived yet would have if the next epoch began now.
-  Prospect prospect_of(int process) const;
+  ExpectedRank expected_rank_of(int process) const;
 
   auto operator<=>(const ProcessTable&) const = default;
 

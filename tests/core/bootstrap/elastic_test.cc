@@ -8,9 +8,9 @@ using namespace hvd;
 TEST_CASE("places in an elastic job are read as they were written") {
   const EpochPlace place{.epoch = 3, .rank = 1, .size = 4, .has_newcomers = true};
   CHECK(parse_place(encode_place(place)) == place);
-  const Prospect prospect{.size = 5, .local_rank = 1, .local_size = 3, .cross_rank = 2, .cross_size = 4};
-  CHECK(parse_prospect(encode_prospect(prospect)) == prospect);
-  CHECK(parse_prospect(encode_prospect({})) == Prospect());
+  const ExpectedRank expected_rank{.size = 5, .local_rank = 1, .local_size = 3, .cross_rank = 2, .cross_size = 4};
+  CHECK(parse_expected_rank(encode_expected_rank(expected_rank)) == expected_rank);
+  CHECK(parse_expected_rank(encode_expected_rank({})) == ExpectedRank());
 }
 
 TEST_CASE("what is no place in an elastic job is refused") {
@@ -18,6 +18,6 @@ TEST_CASE("what is no place in an elastic job is refused") {
     CHECK_THROWS_AS(parse_place(text), Internal);
   }
   for (const char* text : {"", "5 0 1 0", "-1 0 1 0 1", "5 1 1 0 1", "5 0 1 1 1", "5 -1 1 0 1", "5 0 1 x 1"}) {
-    CHECK_THROWS_AS(parse_prospect(text), Internal);
+    CHECK_THROWS_AS(parse_expected_rank(text), Internal);
   }
 }

@@ -11,18 +11,18 @@ TEST_CASE("membership: a newcomer expects the last rank, and the slot that is fr
   Membership membership({.num_proc = 4, .min_np = 1, .max_np = 8, .cooldown_min = 0s}, TimePoint());
   const auto now = TimePoint();
   membership.hosts_changed({{"a", 3}, {"b", 1}}, now);
-  CHECK(membership.processes().prospect_of(0) == Prospect());  // the job has not begun
+  CHECK(membership.processes().expected_rank_of(0) == ExpectedRank());  // the job has not begun
   for (const int process : {0, 1, 2, 3}) membership.process_arrived(process, now);
   REQUIRE(membership.running());
   membership.process_ended(1, ProcessEnd::failed, "", now);  // process 4 is started in its slot
-  CHECK(membership.processes().prospect_of(4) ==
-        Prospect{.size = 4, .local_rank = 1, .local_size = 3, .cross_rank = 0, .cross_size = 2});
+  CHECK(membership.processes().expected_rank_of(4) ==
+        ExpectedRank{.size = 4, .local_rank = 1, .local_size = 3, .cross_rank = 0, .cross_size = 2});
   membership.hosts_changed({{"a", 3}, {"b", 2}, {"c", 1}}, now);
-  CHECK(membership.processes().prospect_of(5) ==
-        Prospect{.size = 4, .local_rank = 1, .local_size = 2, .cross_rank = 1, .cross_size = 2});
-  CHECK(membership.processes().prospect_of(6) ==
-        Prospect{.size = 4, .local_rank = 0, .local_size = 1, .cross_rank = 2, .cross_size = 3});
-  CHECK(membership.processes().prospect_of(17) == Prospect());  // no process
+  CHECK(membership.processes().expected_rank_of(5) ==
+        ExpectedRank{.size = 4, .local_rank = 1, .local_size = 2, .cross_rank = 1, .cross_size = 2});
+  CHECK(membership.processes().expected_rank_of(6) ==
+        ExpectedRank{.size = 4, .local_rank = 0, .local_size = 1, .cross_rank = 2, .cross_size = 3});
+  CHECK(membership.processes().expected_rank_of(17) == ExpectedRank());  // no process
 }
 
 TEST_CASE("membership: newcomers that start together join together, unless one takes too long") {
