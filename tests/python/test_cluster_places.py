@@ -30,7 +30,7 @@ class Engine:
         self.places: dict[str, Place] = {}
 
     def add(self, name: str) -> None:
-        self.places[name] = self.stack.enter_context(Place(self.job.ticket, "127.0.0.1"))
+        self.places[name] = self.stack.enter_context(Place(self.job.token, "127.0.0.1"))
 
     def addresses(self):
         return [PlaceAddress(name, place.address) for name, place in list(self.places.items())]
@@ -97,17 +97,17 @@ def test_an_agent_that_says_nothing_is_ended(monkeypatch, tmp_path):
     monkeypatch.setattr(places.installation, "find", lambda _: tmp_path / "hvdrun")
     monkeypatch.setattr(places, "_START_S", 2)
     with pytest.raises(OSError, match=r"the agent of this place has not answered within 2 s: .*hvdrun agent"):
-        Place(PlacesJob(place_of_rank).ticket, "127.0.0.1")
+        Place(PlacesJob(place_of_rank).token, "127.0.0.1")
     pid = tmp_path / "pid"
     assert not pid.exists() or not runs(pid.read_text().strip())  # it may have been ended before it wrote
 
 
 KILLED = """
 import os, signal, subprocess, sys
-from hvd.cluster import Place, Ticket
+from hvd.cluster import JobToken, Place
 from hvd.private_folder import PrivateFolder
 
-place = Place(Ticket("a" * 64, b""), "127.0.0.1")
+place = Place(JobToken("a" * 64, b""), "127.0.0.1")
 used = PrivateFolder("hvd-run-")
 user = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=(used.held,))
 os.write(1, f"{place._agent.pid} {place._folder.path} {used.path} {user.pid}".encode())

@@ -421,13 +421,13 @@ class Cluster:
 
 
 def test_an_elastic_executor_takes_what_others_have_left(monkeypatch, capsys):
-    from hvd.cluster import Ticket
+    from hvd.cluster import JobToken
     from hvd.ray import elastic
 
     cluster = Cluster(monkeypatch, {"a": {"CPU": 4}, "b": {"CPU": 4}})
     free, started, ready, clock = cluster.free, cluster.started, cluster.ready, cluster.clock
     free["bbbbbbbb"] = {"CPU": 1.0}
-    found = elastic.Nodes(Ticket("", b""), {"CPU": 2, "GPU": 0}, None, None, 10)
+    found = elastic.Nodes(JobToken("", b""), {"CPU": 2, "GPU": 0}, None, None, 10)
     for _ in range(3):
         assert found.addresses() == []
         clock.now += elastic._SETTLE_S / 2
@@ -456,16 +456,16 @@ def test_an_elastic_executor_takes_what_others_have_left(monkeypatch, capsys):
     assert started[4:] == [("a-aaaaaa-2", 1), ("b-bbbbbb-2", 1)]
     monkeypatch.delattr(ray._private.state, "available_resources_per_node")
     with pytest.raises(RuntimeError, match=r"which Ray \d.* does not have: use the Ray that docs/ray.md names"):
-        elastic.Nodes(Ticket("", b""), {"CPU": 2, "GPU": 0}, None, None, 10)
+        elastic.Nodes(JobToken("", b""), {"CPU": 2, "GPU": 0}, None, None, 10)
 
 
 def test_an_actor_takes_no_slots_of_which_ray_cannot_grant_the_gpus(monkeypatch):
-    from hvd.cluster import Ticket
+    from hvd.cluster import JobToken
     from hvd.ray import elastic
 
     cluster = Cluster(monkeypatch, {"a": {"CPU": 4, "GPU": 2}})
     cluster.ready.append("listens")
-    found = elastic.Nodes(Ticket("", b""), {"CPU": 1, "GPU": 0.5}, 3, None, 10)
+    found = elastic.Nodes(JobToken("", b""), {"CPU": 1, "GPU": 0.5}, 3, None, 10)
     for _ in range(3):
         found.addresses()
     assert cluster.started == [("a-aaaaaa", 2), ("a-aaaaaa-2", 1)], "1.5 GPUs are refused"
@@ -486,7 +486,7 @@ def test_local_ranks_count_among_the_gpus_of_their_place(monkeypatch):
     actors = []
     for gpu in range(2):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", str(gpu))
-        actors.append(elastic.PlaceActor(job.ticket, is_host=True))
+        actors.append(elastic.PlaceActor(job.token, is_host=True))
 
     class Places:
         def addresses(self) -> list[PlaceAddress]:
@@ -511,12 +511,12 @@ class Discovery:
 
 
 def test_hosts_of_a_discovery_are_nodes_by_any_of_their_names(monkeypatch):
-    from hvd.cluster import Ticket
+    from hvd.cluster import JobToken
     from hvd.ray import elastic
 
     cluster = Cluster(monkeypatch, {"a": {"CPU": 8, "node:a": 1, "node:fast": 1, "node:big": 1}, "b": {"CPU": 8}})
     discovery = Discovery()
-    found = elastic.Nodes(Ticket("", b""), {"CPU": 2, "GPU": 0}, 3, discovery, 10)
+    found = elastic.Nodes(JobToken("", b""), {"CPU": 2, "GPU": 0}, 3, discovery, 10)
 
     def usable(**slots: int) -> list[tuple[str, int]]:
         discovery.slots = slots

@@ -13,6 +13,6 @@ others why: their operations fail with that cause, in whatever order the process
 """
 
 from hvd.cluster.joining import call, joined, member, results
-from hvd.cluster.places import Place, PlaceAddress, Places, PlacesJob, Ticket
+from hvd.cluster.places import JobToken, Place, PlaceAddress, Places, PlacesJob
 
-__all__ = ["Place", "PlaceAddress", "Places", "PlacesJob", "Ticket", "call", "joined", "member", "results"]
+__all__ = ["JobToken", "Place", "PlaceAddress", "Places", "PlacesJob", "call", "joined", "member", "results"]

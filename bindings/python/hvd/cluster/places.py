@@ -1,6 +1,6 @@
 """Jobs of hvdrun on places that an engine keeps.
 
-The driver makes a `PlacesJob` and hands its ticket to the engine's processes; each makes a `Place` of it, which starts
+The driver makes a `PlacesJob` and hands its token to the engine's processes; each makes a `Place` of it, which starts
 an agent that listens, and tells the driver the address. hvdrun reads the places from two small files, which the driver
 writes anew when the engine has more places, or fewer.
 """
@@ -39,7 +39,7 @@ _START_S = 60  # for an agent to listen; it takes milliseconds
 
 
 @dataclass(frozen=True)
-class Ticket:
+class JobToken:
     """What a place needs to know. Whoever has it can start processes at the places: as secret as the job."""
 
     key: str
@@ -68,17 +68,17 @@ class Place:
     agent. If the process is killed, the agent and the ranks end, too, and their files are removed.
 
     Args:
-        ticket: the job's.
+        token: the job's.
         host: the name or address under which the driver reaches this host.
 
     Raises:
         OSError: the agent cannot be started, or does not say within a minute where it listens.
     """
 
-    def __init__(self, ticket: Ticket, host: str) -> None:
+    def __init__(self, token: JobToken, host: str) -> None:
         self._folder = PrivateFolder("hvd-place-")
         try:
-            self._agent = self._start_agent(ticket)
+            self._agent = self._start_agent(token)
         except OSError:
             self._folder.remove()
             raise
@@ -97,12 +97,12 @@ class Place:
             raise OSError(f"the agent of this place does not listen: {line or 'it has ended'}")
         self.address = f"{host}:{line.removeprefix(_LISTENS)}"
 
-    def _start_agent(self, ticket: Ticket) -> subprocess.Popen[str]:
-        run_function.write_call(self._folder.path, ticket.call)
+    def _start_agent(self, token: JobToken) -> subprocess.Popen[str]:
+        run_function.write_call(self._folder.path, token.call)
         _write_start(self._folder.path)
         return subprocess.Popen(
             [str(installation.find("bin/hvdrun")), "agent", "--listen", "0", "--once", "--until-eof"],
-            env={**os.environ, "HVD_JOB_KEY": ticket.key, _FOLDER: str(self._folder.path)},
+            env={**os.environ, "HVD_JOB_KEY": token.key, _FOLDER: str(self._folder.path)},
             pass_fds=(self._folder.held,),
             stdin=subprocess.PIPE,  # --until-eof: closed when this process ends
             stdout=subprocess.PIPE,
@@ -165,13 +165,13 @@ class PlacesJob:
     """A function to be called on ranks at an engine's places.
 
     Args:
-        fn, args, kwargs: see `hvd.run`. They travel with the ticket.
+        fn, args, kwargs: see `hvd.run`. They travel with the token.
     """
 
     def __init__(
         self, fn: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> None:
-        self.ticket = Ticket(secrets.token_hex(32), cloudpickle.dumps((fn, tuple(args), dict(kwargs or {}))))
+        self.token = JobToken(secrets.token_hex(32), cloudpickle.dumps((fn, tuple(args), dict(kwargs or {}))))
 
     def run(
         self,
@@ -218,7 +218,7 @@ class PlacesJob:
             (name if name.startswith(("HVD_", "HOROVOD_")) else _SET_BY_CALLER + name): value
             for name, value in (env or {}).items()
         }
-        return run_function.environment({**own, **given, "HVD_JOB_KEY": self.ticket.key}, start_timeout)
+        return run_function.environment({**own, **given, "HVD_JOB_KEY": self.token.key}, start_timeout)
 
 
 def _hosts_options(folder: Path, is_elastic: bool) -> list[str]:

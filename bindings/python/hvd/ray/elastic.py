@@ -21,7 +21,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from hvd.cluster import Place, PlaceAddress, PlacesJob, Ticket
+from hvd.cluster import JobToken, Place, PlaceAddress, PlacesJob
 from hvd.ray import placement
 from hvd.ray.messages import Callbacks, listening
 
@@ -93,7 +93,7 @@ class ElasticJob:
             raise ValueError("not started: call start() before")
         job = PlacesJob(lambda: fn(make()))
         start_timeout_s = self._settings.placement_group_timeout_s
-        nodes = Nodes(job.ticket, self._worker, self._limits.max_workers, self._discovery, start_timeout_s)
+        nodes = Nodes(job.token, self._worker, self._limits.max_workers, self._discovery, start_timeout_s)
         try:
             with listening(callbacks) as (_, address):
                 return job.run(
@@ -123,10 +123,10 @@ class PlaceActor:
             CUDA_VISIBLE_DEVICES has the GPUs of this actor alone, among which their local ranks are to count.
     """
 
-    def __init__(self, ticket: Ticket, is_host: bool) -> None:
+    def __init__(self, token: JobToken, is_host: bool) -> None:
         if is_host:
             os.environ["HVD_HOST_ID"] = uuid.uuid4().hex
-        self._place = Place(ticket, ray.util.get_node_ip_address())
+        self._place = Place(token, ray.util.get_node_ip_address())
 
     def address(self) -> str:
         return self._place.address
@@ -158,9 +158,9 @@ class Nodes:
     """The nodes of the cluster as places; see `hvd.cluster.Places`."""
 
     def __init__(
-        self, ticket: Ticket, worker: Mapping[str, float], most: int | None, discovery: Any, start_timeout_s: float
+        self, token: JobToken, worker: Mapping[str, float], most: int | None, discovery: Any, start_timeout_s: float
     ) -> None:
-        self._ticket = ticket
+        self._token = token
         self._worker = worker
         self._most = most
         self._discovery = discovery
@@ -252,7 +252,7 @@ class Nodes:
             max_concurrency=2,  # wait() goes on while others are called
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
         )
-        actor: Any = options.remote(self._ticket, amounts["GPU"] > 0)
+        actor: Any = options.remote(self._token, amounts["GPU"] > 0)
         place = PlaceAddress(name, "", slots)
         return _Kept(node, place, actor, actor.address.remote(), actor.wait.remote(), time.monotonic())
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO, TypeVar
 
 from hvd import rendezvous
-from hvd.cluster import Place, PlaceAddress, PlacesJob, Ticket
+from hvd.cluster import JobToken, Place, PlaceAddress, PlacesJob
 from hvd.exceptions import RankFailedError
 from hvd.spark import channel, engine, run_function
 
@@ -79,7 +79,7 @@ def run_elastic(
         )
     timeout_s = run_function.start_timeout_s(start_timeout)
     job = PlacesJob(fn, args, kwargs)
-    with _kept_places(spark, job.ticket, most) as places:
+    with _kept_places(spark, job.token, most) as places:
         found = places.wait_for(size, timeout_s)
         if places.failure:
             raise RankFailedError(f"the Spark job that keeps places for the ranks has failed: {places.failure}")
@@ -111,10 +111,10 @@ def _options(elastic_timeout: float | None, reset_limit: int | None, with_time: 
 
 
 @contextlib.contextmanager
-def _kept_places(spark: engine.Classic, ticket: Ticket, count: int) -> Iterator[_KeptPlaces]:
+def _kept_places(spark: engine.Classic, token: JobToken, count: int) -> Iterator[_KeptPlaces]:
     """A Spark job whose tasks keep places while the body runs."""
     places, job = _KeptPlaces(spark.host), spark.job()
-    task = PlaceTask(ticket, channel.Address(spark.host, places.port), places.key)
+    task = PlaceTask(token, channel.Address(spark.host, places.port), places.key)
     tasks = spark.context.parallelize(range(count), count).mapPartitions(task)
 
     def keep() -> None:
@@ -223,7 +223,7 @@ class _KeptPlaces:
 class PlaceTask:
     """What a task does: it keeps a place."""
 
-    ticket: Ticket
+    token: JobToken
     driver: channel.Address
     key: bytes
 
@@ -235,7 +235,7 @@ class PlaceTask:
         name = f"task-{context.taskAttemptId()}"
         connection = channel.connect(self.driver, self.key, "the driver")
         try:
-            with Place(self.ticket, connection.local_host) as place:
+            with Place(self.token, connection.local_host) as place:
                 self._keep(place, name, connection)
         finally:
             connection.close()
