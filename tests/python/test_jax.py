@@ -479,6 +479,17 @@ def test_a_process_set_that_is_registered_again_under_another_number(form):
 
 
 @pytest.mark.ranks(2)
+def test_a_process_set_is_removed_after_the_programs_that_use_it(form):
+    """Which JAX runs in the background: they would find no set of that number any more, or another one."""
+    own = [hvd.add_process_set([rank]) for rank in range(2)]
+    program = form(lambda given: hvd.allreduce(jnp.sin(given @ given), process_set=own[hvd.rank()]))
+    result = program(jnp.ones((900, 900)))
+    for each in own:
+        assert hvd.remove_process_set(each)
+    np.testing.assert_allclose(result, np.sin(900.0), atol=1e-3)
+
+
+@pytest.mark.ranks(2)
 def test_errors():
     for wrong, message in [
         (lambda: hvd.allreduce(jnp.ones(2, jnp.complex64), hvd.Max), "Max is not supported for complex64: it has Aver"),
@@ -627,6 +638,15 @@ def test_an_elastic_state_with_a_dictionary_that_is_no_pytree():
     state.best["last"][0] = 7
     state._go_back()
     assert state.best["last"][0] == 5
+
+
+@pytest.mark.ranks(2)
+def test_a_step_fails_also_where_its_results_are_in_a_dictionary_that_is_no_pytree():
+    state = hvd.elastic.JaxState(best={0: jnp.ones(1), "last": None})
+    program = hvd.jit(lambda array: hvd.allreduce(jnp.sin(array @ array)[: 2 + hvd.rank()], name="odd"))
+    state.best = {0: [program(jnp.ones((500, 500)))], "last": 1}
+    with pytest.raises(hvd.HorovodInternalError, match="the ranks disagree"):
+        state.save_step()
 
 
 @pytest.mark.ranks(2)

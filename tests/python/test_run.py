@@ -180,9 +180,16 @@ def test_it_stays_on_this_host_of_an_allocation(elastic, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     monkeypatch.setenv("SLURM_JOB_NODELIST", "node.invalid,other.invalid")
     monkeypatch.setenv("SLURM_TASKS_PER_NODE", "1(x2)")
-    assert [size for _, size, _ in hvd.run(place, (0,), np=2, **elastic)] == [2, 2]
+    for options in ([], ["--gloo"]):
+        assert [size for _, size, _ in hvd.run(place, (0,), np=2, options=options, **elastic)] == [2, 2]
     with pytest.raises(RankFailedError, match=r"host (node|other)\.invalid: "):
         hvd.run(place, (0,), np=2, options=["--launcher", "ssh"])
+
+
+@pytest.mark.parametrize("option", ["--host", "--hosts", "-hostlist", "-machine", "-machinelist"])
+def test_options_of_any_launcher_name_hosts(option):
+    with pytest.raises(RankFailedError, match=r"host node\.invalid: "):
+        hvd.run(place, (0,), np=2, options=[option, "node.invalid:2"])
 
 
 def test_a_time_limit_ends_it():

@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from timeouts import wait_until
+
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
 TIMEOUT = 600
 
@@ -79,3 +81,15 @@ def test_torchruns_nodes_count_only_the_restarts_for_which_they_were_to_blame():
     ranks = [start_as_torchrun(store.port, rank, restarts=rank, timeout_s=30) for rank in range(2)]
     outputs = [rank.communicate(timeout=TIMEOUT)[0] for rank in ranks]
     assert outputs == ["rank 0 of 2\n", "rank 1 of 2\n"]
+
+
+def test_torchruns_store_is_lost_while_a_rank_waits_for_rank_0():
+    from torch.distributed import TCPStore
+
+    stores = [TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)]
+    rank = start_as_torchrun(stores[0].port, 1, restarts=0, timeout_s=TIMEOUT)
+    wait_until(lambda: stores[0].add("hvd/0", 0) == 1)
+    stores.clear()
+    output = rank.communicate(timeout=TIMEOUT)[0]
+    assert "InitError: rank 0 has not come to hvd.init(): rank 1 has waited for it" in output, output
+    assert "torchrun's store, which is lost" in output, output

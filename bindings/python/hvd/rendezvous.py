@@ -148,10 +148,15 @@ class _StoreBroadcast:
             answer = f"{questions}/{store.add(questions, 1)}"
             try:
                 found: bytes = store.get(store.get(answer).decode())
-            except RuntimeError as error:  # DistStoreError, which names nothing but the key
-                raise InitError(
-                    f"rank 0 has not come to hvd.init() within {start_timeout_s():g} s (HVD_START_TIMEOUT): rank "
-                    f"{self.rank} has waited for it at torchrun's store"
+            except RuntimeError as error:
+                from torch.distributed import DistStoreError
+
+                waited = f"rank {self.rank} has waited for it at torchrun's store"
+                if not isinstance(error, DistStoreError):
+                    cause = str(error).partition("\n")[0]
+                    raise InitError(f"rank 0 has not come to hvd.init(): {waited}, which is lost ({cause})") from error
+                raise InitError(  # a timeout, which names nothing but the key
+                    f"rank 0 has not come to hvd.init() within {start_timeout_s():g} s (HVD_START_TIMEOUT): {waited}"
                 ) from error
             return found
         self.key = f"{questions}/{secrets.token_hex(16)}"

@@ -41,8 +41,8 @@ _UNFINISHED = ".unfinished"
 _FAILED_FOR_GOOD = 78  # EX_CONFIG: the exit code of a rank for which a restart would not help
 _USAGE_ERROR = 2  # hvdrun's exit code for options that make no sense
 # hvdrun's options, in all launchers' spellings.
-_PLACES = {"host", "hostfile", "machinefile", "default-hostfile", "f", "host-discovery-script", "cluster"}
-_PLACES |= {"launcher", "bootstrap", "mpi", "gloo", "standalone"}
+_PLACES = {"host", "hosts", "hostlist", "machine", "machines", "machinelist", "hostfile", "machinefile"}
+_PLACES |= {"default-hostfile", "f", "host-discovery-script", "cluster", "launcher", "bootstrap", "mpi", "standalone"}
 _LAST_LINES = 30  # of hvdrun, whose report of a failure has up to 25, including the last 20 of the rank
 _LONGEST_END_S = 15  # of hvdrun, once it was asked to end its ranks: they have a second, and are killed two later
 
@@ -121,8 +121,8 @@ def run(
 
 
 def _say_where(options: Sequence[str]) -> bool:
-    """Whether these options of hvdrun say where ranks run, or who starts them. Without any, hvdrun would take the hosts
-    of a batch system's allocation, to which the call's folder does not get."""
+    """Whether these options of hvdrun say where ranks run, or who starts them; --gloo says only that mpirun does not.
+    Without any, hvdrun would take the hosts of a batch system's allocation, to which the call's folder does not get."""
     return any(option.startswith("-H") or option.lstrip("-").partition("=")[0] in _PLACES for option in options)
 
 

@@ -23,6 +23,7 @@ Common to all of them:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -35,7 +36,7 @@ from hvd import _native, arguments
 from hvd import process_set as process_sets
 from hvd.arguments import process_set_number
 from hvd.arrays.elements import ElementType, element_type, is_known
-from hvd.jax import primitive
+from hvd.jax import ordering, primitive
 from hvd.jax.ordering import is_within_transformation
 from hvd.process_set import ProcessSet, global_process_set, registered
 from hvd.reduce_op import Adasum, Average, Sum
@@ -172,8 +173,11 @@ def forget_place() -> None:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """As `hvd.remove_process_set`. What JAX has compiled for the set is compiled again: its number may be given to
-    another one, and when it is registered again, it has another number."""
+    """As `hvd.remove_process_set`, once this thread's programs have ended, which may still have operations in the set.
+    What JAX has compiled for the set is compiled again: its number may be given to another one, and when it is
+    registered again, it has another number."""
+    with contextlib.suppress(jax.errors.JaxRuntimeError):  # raised where results are waited for
+        ordering.wait()
     removed = process_sets.remove_process_set(process_set)
     if removed:
         forget_place()

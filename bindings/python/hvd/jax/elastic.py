@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Iterator
 from typing import Any, Callable
 
 import jax
@@ -57,7 +58,7 @@ class JaxState(ObjectState):
         """Programs run in the background. A step whose operations fail must do so before it counts as finished, and no
         other operation may overtake them."""
         with translated():
-            jax.block_until_ready(_arrays_in(self._attributes()))
+            jax.block_until_ready(list(_arrays_in(self._attributes())))
 
     def save(self) -> None:
         self._wait()
@@ -134,8 +135,13 @@ _map = functools.partial(jax.tree.map, is_leaf=_is_opaque)
 _leaves = functools.partial(jax.tree.leaves, is_leaf=_is_opaque)
 
 
-def _arrays_in(tree: Any) -> list[jax.Array]:
-    return [leaf for leaf in _leaves(tree) if isinstance(leaf, jax.Array)]
+def _arrays_in(tree: Any) -> Iterator[jax.Array]:
+    """Also those in dictionaries that are no pytrees: a step may have failed that was to compute them."""
+    for leaf in _leaves(tree):
+        if isinstance(leaf, jax.Array):
+            yield leaf
+        elif _is_opaque(leaf):
+            yield from _arrays_in(list(leaf.values()))
 
 
 def _kept(leaf: Any) -> Any:
