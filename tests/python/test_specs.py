@@ -6,7 +6,7 @@ import pytest
 
 from hvd import _native
 from hvd.reduce_op import Average, Max, Min, Sum
-from hvd.specs import find_spec
+from hvd.specs import find_group_spec, find_spec
 
 pytestmark = pytest.mark.quick
 
@@ -15,7 +15,7 @@ ARGUMENTS = {
     "function": "allreduce",
     "name": "test_specs",
     "process_set": 0,
-    "tensors": (((2, 3), _native.FLOAT32),),
+    "tensor": ((2, 3), _native.FLOAT32),
     "op": Sum,
     "root_rank": 0,
     "prescale_factor": 1.0,
@@ -28,11 +28,18 @@ def spec(**different):
     return find_spec(**{**ARGUMENTS, **different})
 
 
+def group_spec(**different):
+    arguments = {key: value for key, value in ARGUMENTS.items() if key not in ("tensor", "root_rank")}
+    return find_group_spec(**{**arguments, "tensors": (ARGUMENTS["tensor"], ((), _native.INT64)), **different})
+
+
 def test_the_same_arguments_mean_the_same_spec():
-    assert spec() is spec(name="test_" + "specs", tensors=(((2, 3), _native.FLOAT32),))
-    group = (((2, 3), _native.FLOAT32), ((), _native.INT64))
-    assert spec(tensors=group) is spec(tensors=group) is not spec()
+    assert spec() is spec(name="test_" + "specs", tensor=((2, 3), _native.FLOAT32))
     assert spec(name=None) is spec(name=None) is not spec()
+    assert group_spec() is group_spec() is not spec()
+    assert group_spec() is not group_spec(tensors=(ARGUMENTS["tensor"],) * 2)
+    of_vectors = {"tensors": (ARGUMENTS["tensor"],) * 2}
+    assert group_spec(**of_vectors) is not group_spec(**of_vectors, output_rows=(4, 1))
 
 
 @pytest.mark.parametrize(
@@ -42,8 +49,8 @@ def test_the_same_arguments_mean_the_same_spec():
         {"function": "grouped_allreduce"},
         {"name": "test_specs2"},
         {"process_set": 1},
-        {"tensors": (((3, 2), _native.FLOAT32),)},
-        {"tensors": (((2, 3), _native.FLOAT64),)},
+        {"tensor": ((3, 2), _native.FLOAT32)},
+        {"tensor": ((2, 3), _native.FLOAT64)},
         {"op": Average},
         {"root_rank": 1},
         {"prescale_factor": 2.0},
@@ -75,8 +82,9 @@ def test_what_is_equal_and_not_the_same_is_never_looked_up():
         {"name": 5},
         {"name": ["unhashable"]},
     ):
-        assert spec(**different) is not spec(**different)
-        assert spec(**different) is not spec()
+        for make in (spec, group_spec):
+            assert make(**different) is not make(**different)
+            assert make(**different) is not make()
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ from hvd.exceptions import NoRowsError
 from hvd.handles import register, synchronize
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Average, Sum, resolve_op
-from hvd.specs import find_spec, make_spec, wire_name
+from hvd.specs import find_group_spec, find_spec, make_spec, wire_name
 
 _Outs = Optional[Sequence[Any]]
 
@@ -116,7 +116,7 @@ def single_call(
         function,
         name,
         set_id(process_set),
-        ((shape + trailing if trailing else shape, code),),
+        (shape + trailing if trailing else shape, code),
         op,
         root_rank,
         prescale_factor,
@@ -371,7 +371,7 @@ def _group_spec(
     place = set_id(process_set), descriptions
     factors = prescale_factor, postscale_factor
     rows = None if rooms is None else tuple([room.shape[0] for room in rooms])
-    return find_spec(collective, function, name, *place, op, 0, *factors, given[0].device, rows)
+    return find_group_spec(collective, function, name, *place, op, *factors, given[0].device, rows)
 
 
 def _rows_of(tensor: Any, out: Any) -> tuple[Memory, Memory | None]:

@@ -37,10 +37,9 @@ from hvd.exceptions import NoRowsError
 from hvd.handles import Finish, register
 from hvd.process_set import ProcessSet, global_process_set
 from hvd.reduce_op import Average, Sum, resolve_op
-from hvd.specs import find_spec, make_spec, wire_name
+from hvd.specs import Description, find_group_spec, find_spec, make_spec, wire_name
 from hvd.torch.tensors import (
     CPU_PLACE,
-    Description,
     delivered,
     describe,
     place_of,
@@ -69,13 +68,13 @@ def _prepare(
 ) -> tuple[Call, torch.Tensor]:
     """The arguments of submit() and run(), and the tensor that will hold the result: see delivered()."""
     sent, address, description = describe(tensor, collective, op)
-    device, stream = place_of(sent)
+    device, stream = CPU_PLACE if sent.is_cpu else place_of(sent)
     spec = find_spec(
         collective,
         function,
         name,
         set_id(process_set),
-        (description,),
+        description,
         op,
         root_rank,
         prescale_factor,
@@ -121,7 +120,7 @@ def run_allreduce(
         _native.ALLREDUCE, "allreduce", name, tensor, in_place, process_set, op, 0, prescale_factor, postscale_factor
     )
     _native.run(*call)
-    return delivered(output, tensor, in_place)
+    return tensor if output is tensor else delivered(output, tensor, in_place)
 
 
 def grouped_allreduce_call(
@@ -188,7 +187,7 @@ def _group_call(
         raise ValueError(arguments.on_several_devices(function, "tensors", (tensor.device for tensor in sent)))
     number = set_id(process_set)
     factors = prescale_factor, postscale_factor
-    spec = find_spec(collective, function, name, number, descriptions, op, 0, *factors, device)
+    spec = find_group_spec(collective, function, name, number, descriptions, op, *factors, device)
     if outputs is None or outputs is sent:
         return spec, addresses, None if outputs is None else addresses, sent, stream
     return spec, addresses, [output.data_ptr() for output in outputs], (sent, outputs), stream
@@ -277,11 +276,16 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
     """Reduces a tensor in place over all ranks, and returns it. Arguments as for `allreduce`; not differentiable."""
-    op = resolve_op(op, average)
+    if op is None or average is not None:
+        op = resolve_op(op, average)
     if is_compiling():
         torch.ops.hvd.allreduce_(tensor, name, op, prescale_factor, postscale_factor, set_id(process_set))
         return tensor
-    return run_allreduce(tensor, True, name, op, prescale_factor, postscale_factor, process_set)
+    call, output = _prepare(
+        _native.ALLREDUCE, "allreduce", name, tensor, True, process_set, op, 0, prescale_factor, postscale_factor
+    )
+    _native.run(*call)
+    return tensor if output is tensor else delivered(output, tensor, True)
 
 
 def grouped_allreduce_async(

@@ -11,6 +11,7 @@ import torch
 
 from hvd import _native
 from hvd.arrays.elements import ElementType, element_type
+from hvd.specs import Description
 
 if not hasattr(torch.library, "register_autograd"):
     raise ImportError(f"hvd.torch needs PyTorch 2.4 or newer; this is {torch.__version__}: pip install -U torch")
@@ -33,7 +34,6 @@ CODE_OF_DTYPE: dict[torch.dtype, int] = {
 
 # All other dtypes have no code of their own: see element_of().
 
-Description = tuple[tuple[int, ...], int]  # shape and type code, as of hvd.specs
 _REDUCTIONS = {_native.ALLREDUCE: "allreduce", _native.REDUCESCATTER: "reducescatter"}
 _STRIDED = torch.strided
 _elements: dict[torch.dtype, ElementType] = {}
@@ -64,13 +64,10 @@ def describe(tensor: torch.Tensor, collective: int, op: int) -> tuple[torch.Tens
         ValueError: one of a dtype, layout or device that is not supported, or not by this collective and operation.
     """
     try:
-        if (
-            tensor.layout is _STRIDED
-            and (tensor.is_cpu or tensor.is_cuda)
-            and tensor.is_contiguous()
-            and not tensor.is_neg()
-        ):
-            return tensor, tensor.data_ptr(), (tensor.shape, CODE_OF_DTYPE[tensor.dtype])
+        if (tensor.is_cpu or tensor.is_cuda) and tensor.is_contiguous() and not tensor.is_neg():
+            address = tensor.data_ptr()
+            if address or tensor.layout is _STRIDED:  # tensors of other layouts have none, or raise
+                return tensor, address, (tensor.shape, CODE_OF_DTYPE[tensor.dtype])
     except (AttributeError, KeyError, RuntimeError):
         pass
     if not isinstance(tensor, torch.Tensor):
