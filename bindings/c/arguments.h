@@ -80,19 +80,23 @@ T known(std::optional<T> (*from)(std::int64_t), std::int32_t number, const char*
 // Whether the calling thread is in a callback of hvd_work_on_done().
 inline constinit thread_local bool is_called_back = false;
 
-// For functions that block: the callback's thread may be the one that has to complete what they wait for.
-inline void refuse_in_callback(const char* function) {
-  if (!is_called_back) return;
+[[noreturn, gnu::cold, gnu::noinline]] inline void throw_called_back(const char* function) {
   throw InvalidArgument(
       std::string(function) +
       "() was called by a callback of hvd_work_on_done(), which must not wait: let another thread do it");
 }
 
-inline Deadline deadline_in(std::int64_t timeout_us) {
-  // Longer timeouts than a century would overflow the clock.
-  constexpr std::int64_t kLongest = std::int64_t{100} * 365 * 24 * 3600 * 1'000'000;
-  const bool endless = timeout_us < 0 || timeout_us > kLongest;
-  return endless ? Deadline::max() : deadline_after(std::chrono::microseconds(timeout_us));
+// For functions that block: the callback's thread may be the one that has to complete what they wait for.
+inline void refuse_in_callback(const char* function) {
+  if (is_called_back) throw_called_back(function);
 }
+
+inline Duration timeout_of(std::int64_t timeout_us) {
+  constexpr std::int64_t kCentury = std::int64_t{100} * 365 * 24 * 3600 * 1'000'000;
+  const bool endless = timeout_us < 0 || timeout_us > kCentury;
+  return endless ? Duration::max() : Duration(std::chrono::microseconds(timeout_us));
+}
+
+inline Deadline deadline_in(std::int64_t timeout_us) { return later(Clock::now(), timeout_of(timeout_us)); }
 
 }  // namespace hvd

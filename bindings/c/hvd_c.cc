@@ -401,7 +401,7 @@ hvd_status hvd_start_and_wait(hvd_work* work, int64_t timeout_us) {
   return guarded([&] {
     refuse_in_callback("hvd_start_and_wait");
     Operation& operation = held(work);
-    Instance::get().runtime()->prepared().run(operation, deadline_in(timeout_us));
+    Instance::get().runtime()->prepared().run(operation, timeout_of(timeout_us));
     check_end(operation);
   });
 }
@@ -465,7 +465,7 @@ hvd_status hvd_run(const hvd_call* call, int64_t timeout_us, hvd_work** work) {
           "work is NULL, but the operation may outlast the timeout: pass a work, or -1 as timeout_us");
     }
     const auto runtime = Instance::get().runtime();
-    CallerReference operation = runtime->run(ConvertedCall(call), deadline_in(timeout_us));
+    CallerReference operation = runtime->run(ConvertedCall(call), timeout_of(timeout_us));
     if (operation == nullptr) return;  // performed already
     Operation& same = *operation;
     if (work != nullptr) *work = to_pointer(std::move(operation));
@@ -488,7 +488,7 @@ hvd_status hvd_run_all(const hvd_call* calls, size_t count, int64_t timeout_us, 
       const auto* call = reinterpret_cast<const std::byte*>(calls) + i * calls->struct_size;
       all.push_back(callers.emplace_back(reinterpret_cast<const hvd_call*>(call)));
     }
-    std::vector<CallerReference> operations = runtime->run_all(all, deadline_in(timeout_us));
+    std::vector<CallerReference> operations = runtime->run_all(all, timeout_of(timeout_us));
     Status first;
     for (const CallerReference& operation : operations) {
       if (first.ok()) first = end_of(*operation);

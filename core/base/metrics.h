@@ -18,6 +18,9 @@ class Counter {
  public:
   void add(std::uint64_t count = 1) { value_.fetch_add(count, std::memory_order_relaxed); }
   void add(Duration time) { add(static_cast<std::uint64_t>(time.count())); }
+  // For a counter that only one thread at a time adds to: an atomic addition takes 5 ns, a thirtieth of the smallest
+  // call.
+  void add_alone(std::uint64_t count = 1) { set(value() + count); }
   void set(std::uint64_t value) { value_.store(value, std::memory_order_relaxed); }  // of current values
   std::uint64_t value() const { return value_.load(std::memory_order_relaxed); }
 
@@ -69,7 +72,8 @@ struct Metrics {
   Counter buckets;     // calls of a backend
   Counter bytes;       // of the tensors in these calls, as counted on this rank
 
-  Counter direct_calls;  // performed as prepared for a locked schedule: one operation and one bucket each
+  // Of the set of all ranks, performed as prepared for a locked schedule: one operation and one locked bucket each.
+  Counter direct_calls;
   Counter direct_bytes;
 
   // time

@@ -246,14 +246,22 @@ bool Executor::perform_counted(DirectCall& direct, void (Backend::*perform)(cons
   } catch (const Declined&) {
     return false;
   } catch (...) {
-    ++sequence_;  // as on every rank; what else is broken after other errors does not matter
-    metrics_.direct_calls.add();
+    count_direct(0);  // as on every rank; what else is broken after other errors does not matter
     throw;
   }
-  ++sequence_;
-  metrics_.direct_calls.add();
-  metrics_.direct_bytes.add(static_cast<std::uint64_t>(direct.bytes));
+  count_direct(static_cast<std::uint64_t>(direct.bytes));
   return true;
+}
+
+void Executor::count_direct(std::uint64_t bytes) {
+  ++sequence_;
+  if (set_.id == kGlobalProcessSet) {
+    metrics_.direct_calls.add_alone();
+    metrics_.direct_bytes.add_alone(bytes);
+    return;
+  }
+  for (Counter* counter : {&metrics_.operations, &metrics_.buckets, &metrics_.locked_buckets}) counter->add();
+  metrics_.bytes.add(bytes);
 }
 
 bool Executor::run(DirectCall& direct, const TensorMemory& memory) {

@@ -73,6 +73,7 @@ class Executor {
  private:
   void fill_in(DirectCall& direct, const TensorMemory& memory) const;
   bool perform_counted(DirectCall& direct, void (Backend::*perform)(const CollectiveCall&));
+  void count_direct(std::uint64_t bytes);
   bool run(Bucket& bucket, PendingOperations& pending, DrivingThread driving_thread, EntryMode entry, Status& status);
   // Returns Unsupported if no backend can perform the call. Throws Declined.
   Status run(const CollectiveCall& call, TimelineRows& rows);

@@ -175,7 +175,8 @@ void Communicator::await_synchronous_name(Deadline deadline) const {
   }
 }
 
-std::vector<CallerReference> Communicator::run_all(std::span<const Call> calls, Deadline deadline) {
+std::vector<CallerReference> Communicator::run_all(std::span<const Call> calls, Duration timeout) {
+  const Deadline deadline = later(Clock::now(), timeout);
   std::vector<CallerReference> operations;
   std::vector<EngineReference> submitted;
   operations.reserve(calls.size());
@@ -247,7 +248,7 @@ void Communicator::start(Operation& operation) {
   }
 }
 
-void Communicator::run(Operation& operation, Deadline deadline) {
+void Communicator::run(Operation& operation, Duration timeout) {
   try {
     if (can_be_direct(operation) && engine_->run(operation)) return;
   } catch (const Error& error) {
@@ -255,6 +256,7 @@ void Communicator::run(Operation& operation, Deadline deadline) {
     throw;
   }
   const TimePoint started = Clock::now();
+  const Deadline deadline = later(started, timeout);
   await_release(operation);
   {
     MutexLock submitting(submitting_);

@@ -82,19 +82,20 @@ class Communicator {
   // again, and nothing is allocated for it.
   CallerReference submit(const Call& call);
   // Submits and waits: on this thread if the engine is idle, without a handover. Returns when the operation is done, or
-  // soon after the deadline. Null: the locked schedule expected this call, and it has been performed on the caller's
-  // memory without an operation; if it failed (Unsupported, Mismatch), throws that.
-  CallerReference run(const Call& call, Deadline deadline) {
-    return engine_->run(call) ? nullptr : submit_and_wait(call, deadline);
+  // soon after the timeout (Duration::max(): never), which needs no clock where the call is performed at once. Null:
+  // the locked schedule expected this call, and it has been performed on the caller's memory without an operation; if
+  // it failed (Unsupported, Mismatch), throws that.
+  CallerReference run(const Call& call, Duration timeout) {
+    return engine_->run(call) ? nullptr : submit_and_wait(call, later(Clock::now(), timeout));
   }
   // run() for several operations, which are handed over in one go; each has a reference in the result.
-  std::vector<CallerReference> run_all(std::span<const Call> calls, Deadline deadline);
+  std::vector<CallerReference> run_all(std::span<const Call> calls, Duration timeout);
 
   // A prepared operation of `self`, which is this communicator: checked, and not started. Throws as submit().
   CallerReference prepare(const Call& call, std::weak_ptr<const void> self);
   // submit() and run() of it. Throw InvalidArgument if it is in flight; run() as the operation ends, too.
   void start(Operation& operation);
-  void run(Operation& operation, Deadline deadline);
+  void run(Operation& operation, Duration timeout);
   // See Engine.
   void wait_posted();
   void hand_to_engine(Operation& operation);

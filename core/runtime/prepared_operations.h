@@ -27,8 +27,8 @@ class PreparedOperations {
   void start(Operation& operation) {
     with_communicator(operation, [&](Communicator& communicator) { communicator.start(operation); });
   }
-  void run(Operation& operation, Deadline deadline) {
-    with_communicator(operation, [&](Communicator& communicator) { communicator.run(operation, deadline); });
+  void run(Operation& operation, Duration timeout) {
+    with_communicator(operation, [&](Communicator& communicator) { communicator.run(operation, timeout); });
   }
   // For the caller of an operation that caller_completes(): wait_posted() before it waits, hand_to_engine() if it
   // does not.

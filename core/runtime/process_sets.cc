@@ -134,7 +134,7 @@ std::vector<std::vector<std::int64_t>> ProcessSets::ask_all(const std::vector<st
   const std::int64_t shape[] = {static_cast<std::int64_t>(said.size())};
   const TensorView input{.data = said.data(), .dtype = DType::int64, .shape = shape};
   const CallerReference operation =
-      global_->run({.collective = Collective::allgather, .name = kChangeName, .inputs = {&input, 1}}, Deadline::max());
+      global_->run({.collective = Collective::allgather, .name = kChangeName, .inputs = {&input, 1}}, Duration::max());
   if (!operation->completion.status().ok()) throw Error(operation->completion.status());
   const OwnedTensor& all = operation->memory.outputs.front();
   std::vector<std::int64_t> values(static_cast<std::size_t>(all.shape[0]));

@@ -97,22 +97,22 @@ CallerReference Runtime::submit(const Call& call) {
   return target.communicator->submit(in_numbering_of(*target.set, call));
 }
 
-CallerReference Runtime::run_in_set(const Call& call, Deadline deadline) {
+CallerReference Runtime::run_in_set(const Call& call, Duration timeout) {
   const ProcessSets::Entry target = sets_->find_local(call.process_set);
-  return target.communicator->run(in_numbering_of(*target.set, call), deadline);
+  return target.communicator->run(in_numbering_of(*target.set, call), timeout);
 }
 
-std::vector<CallerReference> Runtime::run_all(std::span<const Call> calls, Deadline deadline) {
+std::vector<CallerReference> Runtime::run_all(std::span<const Call> calls, Duration timeout) {
   if (calls.empty()) return {};
   const std::int32_t number = calls.front().process_set;
   if (std::ranges::any_of(calls, [&](const Call& call) { return call.process_set != number; })) {
     throw InvalidArgument("operations that are started together must be in one process set");
   }
-  if (number == kGlobalProcessSet) return global_->run_all(calls, deadline);
+  if (number == kGlobalProcessSet) return global_->run_all(calls, timeout);
   const ProcessSets::Entry target = sets_->find_local(number);
   std::vector<Call> renumbered;
   for (const Call& call : calls) renumbered.push_back(in_numbering_of(*target.set, call));
-  return target.communicator->run_all(renumbered, deadline);
+  return target.communicator->run_all(renumbered, timeout);
 }
 
 PreparedOperations& Runtime::prepared() { return *prepared_; }

@@ -64,11 +64,11 @@ class Runtime {
 
   // As in Communicator, for the process set of the call; InvalidArgument also if this rank is not in it. Any thread.
   CallerReference submit(const Call& call);
-  CallerReference run(const Call& call, Deadline deadline) {
-    return call.process_set == kGlobalProcessSet ? global_->run(call, deadline) : run_in_set(call, deadline);
+  CallerReference run(const Call& call, Duration timeout) {
+    return call.process_set == kGlobalProcessSet ? global_->run(call, timeout) : run_in_set(call, timeout);
   }
   // Throws InvalidArgument also if the calls are not all for one process set.
-  std::vector<CallerReference> run_all(std::span<const Call> calls, Deadline deadline);
+  std::vector<CallerReference> run_all(std::span<const Call> calls, Duration timeout);
 
   PreparedOperations& prepared();
 
@@ -96,7 +96,7 @@ class Runtime {
   void abandon_in_child() noexcept;
 
  private:
-  CallerReference run_in_set(const Call& call, Deadline deadline);
+  CallerReference run_in_set(const Call& call, Duration timeout);
   void start_wanted_timeline();
 
   const Config config_;

@@ -123,7 +123,7 @@ Status outcome(Runtime& runtime, const Call& call) {
 
 Status outcome_of_run(Runtime& runtime, const Call& call, Duration timeout) {
   try {
-    const CallerReference operation = runtime.run(call, deadline_after(timeout));
+    const CallerReference operation = runtime.run(call, timeout);
     if (operation == nullptr) return {};
     if (!operation->poll()) return Status(StatusCode::timeout, "the test's timeout is over");
     return operation->completion.outcome();

@@ -63,7 +63,7 @@ class Sum {
   }
   void run() {
     fill();
-    runtime_.prepared().run(*work_, deadline_after(60s));
+    runtime_.prepared().run(*work_, 60s);
     check();
   }
   void submit() {
@@ -170,7 +170,7 @@ TEST_CASE("a start is refused while the last one is under way, and its name is t
       if (i % 10 == 9 && runtime.topology().rank == 0) {
         sum.start();
         require_refused([&] { runtime.prepared().start(sum.work()); }, "'sum' is already in flight");
-        require_refused([&] { runtime.prepared().run(sum.work(), deadline_after(60s)); }, "'sum' is already in flight");
+        require_refused([&] { runtime.prepared().run(sum.work(), 60s); }, "'sum' is already in flight");
         require_refused([&] { same_name.start(); }, "'sum' is already in flight");
         require_refused([&] { perform(runtime, same_name.call()); }, "'sum' is already in flight");
         rendezvous.arrive_and_wait();

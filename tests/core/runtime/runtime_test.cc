@@ -155,7 +155,7 @@ TEST_CASE("of operations that are handed over at once each has its own end") {
       const CallArguments arguments[] = {allreduce_of(first, "first"), allreduce_of(wrong, "wrong"),
                                          allreduce_of(last, "last")};
       const std::vector<Call> calls(std::begin(arguments), std::end(arguments));
-      const auto operations = runtime.run_all(calls, deadline_after(60s));
+      const auto operations = runtime.run_all(calls, 60s);
       const std::vector<StatusCode> expected{StatusCode::ok, StatusCode::mismatch, StatusCode::ok};
       for (std::size_t i = 0; i < calls.size(); ++i) {
         require(operations[i]->poll(), "not done");
@@ -172,7 +172,7 @@ TEST_CASE("of operations that are handed over at once none is started if one is 
     Vector one(3), other(3);
     const auto refused = [&](const std::vector<Call>& calls) {
       try {
-        runtime.run_all(calls, deadline_after(60s));
+        runtime.run_all(calls, 60s);
         return false;
       } catch (const InvalidArgument&) {
         return true;
@@ -187,7 +187,7 @@ TEST_CASE("of operations that are handed over at once none is started if one is 
     perform(runtime, allreduce_of(one, "x"));  // the name is free
     require(one.data[0] == 2, "wrong sum");
     if (runtime.topology().rank == 0) {
-      const auto late = runtime.run_all(std::vector<Call>{allreduce_of(other, "late")}, deadline_after(20ms));
+      const auto late = runtime.run_all(std::vector<Call>{allreduce_of(other, "late")}, 20ms);
       const bool was_done = late.front()->poll();
       has_looked = true;
       has_looked.notify_all();
@@ -486,7 +486,7 @@ TEST_CASE("operations that are not started because one beside them is refused us
     if (runtime.topology().rank == 1) {
       bool refused = false;
       try {
-        runtime.run_all(std::vector<Call>{unnamed, named, again}, deadline_after(60s));
+        runtime.run_all(std::vector<Call>{unnamed, named, again}, 60s);
       } catch (const InvalidArgument&) {
         refused = true;
       }
@@ -692,7 +692,7 @@ TEST_CASE("a synchronous call keeps its deadline while another thread's is in pr
     while (runtime.metrics().cache_misses.value() == 0) std::this_thread::yield();  // it has begun
     std::string text;
     try {
-      runtime.run(allreduce_of(second), deadline_after(50ms));
+      runtime.run(allreduce_of(second), 50ms);
     } catch (const Timeout& error) {
       text = error.what();
     }
@@ -709,7 +709,7 @@ TEST_CASE("operations without a name match although a caller has stopped waiting
   REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [&](Runtime& runtime) {
     Vector first(10), second(10);
     if (runtime.topology().rank == 0) {
-      const CallerReference late = runtime.run(allreduce_of(first), deadline_after(20ms));
+      const CallerReference late = runtime.run(allreduce_of(first), 20ms);
       const bool was_done = late->poll();
       const Status next = outcome_of_run(runtime, allreduce_of(second), 20ms);
       has_stopped = true;

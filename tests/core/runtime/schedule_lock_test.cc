@@ -64,7 +64,7 @@ class Step {
     std::vector<CallArguments> arguments;
     for (const std::size_t tensor : tensors) arguments.push_back(call(tensor));
     const std::vector<Call> calls(arguments.begin(), arguments.end());
-    auto operations = runtime_.run_all(calls, deadline_after(60s));
+    auto operations = runtime_.run_all(calls, 60s);
     for (std::size_t i = 0; i < tensors.size(); ++i) handles_.emplace_back(tensors[i], std::move(operations[i]));
     finish();
   }
@@ -479,7 +479,7 @@ TEST_CASE("operations that are handed over at once are performed on their caller
       step.run_all(order);
     }
     require(runtime.metrics().locked_buckets.value() >= 200, "not locked");
-    require(runtime.run_all({}, deadline_after(60s)).empty(), "operations out of nothing");
+    require(runtime.run_all({}, 60s).empty(), "operations out of nothing");
   }));
 }
 
@@ -525,7 +525,7 @@ TEST_CASE("a call that is performed directly does not read the CPU's clock") {
     for (int i = 0; i < 2000; ++i) {
       value = 1;
       const std::uint64_t cpu = runtime.metrics().collective_cpu.value();
-      if (runtime.run(call, deadline_after(60s)) == nullptr) {
+      if (runtime.run(call, 60s) == nullptr) {
         ++direct_calls;
         require(runtime.metrics().collective_cpu.value() == cpu, "CPU time was taken");
       }
