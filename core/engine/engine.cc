@@ -133,13 +133,6 @@ bool Engine::drive(const auto& body) {
   return !ended_;
 }
 
-void Engine::drive_as_caller(const auto& body) {
-  const DefaultFloatingPoint floating_point;
-  context_.driving_thread = DrivingThread::caller;
-  drive(body);
-  context_.driving_thread = DrivingThread::engine;
-}
-
 void Engine::run_thread() {
   const DefaultFloatingPoint floating_point;
   for (;;) {
@@ -166,12 +159,14 @@ Status Engine::run(std::span<EngineReference> operations, MutexLock& submitting,
 }
 
 void Engine::drive_until_done(std::span<EngineReference> operations, MutexLock& submitting, Deadline deadline) {
+  const DefaultFloatingPoint floating_point;
   driven_.clear();  // the caller holds references
   for (const EngineReference& operation : operations) {
     operation->completion.set_awaited();
     driven_.push_back(operation.get());
   }
-  drive_as_caller([&]() REQUIRES(driver_) NO_THREAD_SAFETY_ANALYSIS {  // which does not see that `submitting` is locked
+  context_.driving_thread = DrivingThread::caller;
+  drive([&]() REQUIRES(driver_) NO_THREAD_SAFETY_ANALYSIS {  // which does not see that `submitting` is locked
     // What has been posted is completed by run_iteration(): callbacks must find `submitting` unlocked.
     take_operations();
     for (EngineReference& operation : operations) {
@@ -189,6 +184,7 @@ void Engine::drive_until_done(std::span<EngineReference> operations, MutexLock& 
       }
     }
   });
+  context_.driving_thread = DrivingThread::engine;
   awaited_ = nullptr;
   // The engine thread may have gone to sleep when nothing was pending: from now on it must be notified of each
   // operation again, and of what is left.
@@ -221,12 +217,15 @@ bool Engine::run_directly(auto& asked, const auto& memory_of) {
   const MutexLock driver(driver_, std::adopt_lock);
   DirectCall* const direct = direct_for(asked);
   if (direct == nullptr) return false;
+  const DefaultFloatingPoint floating_point;
   bool performed = false;
   std::exception_ptr failure;
-  drive_as_caller([&]() REQUIRES(driver_) {
+  context_.driving_thread = DrivingThread::caller;
+  drive([&]() REQUIRES(driver_) {
     dependencies().abort.check();
     performed = schedule_.perform_directly(*direct, memory_of(asked), failure);
   });
+  context_.driving_thread = DrivingThread::engine;
   if (!context_.pending.empty()) dependencies().channel.wake();  // its stage may be the next one
   if (failure) std::rethrow_exception(failure);
   return performed;
@@ -252,10 +251,13 @@ bool Engine::post(Operation& operation) {
 void Engine::wait_posted() {
   if (!driver_.try_lock()) return dependencies().channel.wake();
   const MutexLock driver(driver_, std::adopt_lock);
-  drive_as_caller([&]() REQUIRES(driver_) {
+  const DefaultFloatingPoint floating_point;
+  context_.driving_thread = DrivingThread::caller;
+  drive([&]() REQUIRES(driver_) {
     dependencies().abort.check();
     schedule_.wait_posted();
   });
+  context_.driving_thread = DrivingThread::engine;
   if (!context_.pending.empty()) dependencies().channel.wake();
 }
 

@@ -75,8 +75,6 @@ class Engine {
   bool run_directly(auto& asked, const auto& memory_of) NO_THREAD_SAFETY_ANALYSIS;
   void run_thread();
   bool drive(const auto& body) REQUIRES(driver_) NO_THREAD_SAFETY_ANALYSIS;
-  // The same on a caller's thread, whose floating-point environment stays as it is.
-  void drive_as_caller(const auto& body) REQUIRES(driver_) NO_THREAD_SAFETY_ANALYSIS;
   void drive_until_done(std::span<EngineReference> operations, MutexLock& submitting, Deadline deadline)
       REQUIRES(driver_);
   std::optional<Pause> run_iteration() REQUIRES(driver_);
