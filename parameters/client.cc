@@ -427,7 +427,12 @@ void ParameterClient::State::connect() {
     alarm.poll();
     if (!missing->wait(deadline_after(kPollInterval))) std::this_thread::sleep_for(1ms);
   }
-  for (const auto& link : links) clock = std::max(clock, link->first_clock());
+  for (const auto& link : links) clock = std::max(clock, link->confirmed_clock());
+  // Shards differ while other workers' clocks are on their way: behind its own clock this worker would wait for itself.
+  for (const auto& link : links) {
+    if (link->confirmed_clock() < clock) link->submit({.request = {.op = PsOp::clock}, .call = nullptr}, clock);
+  }
+  progress();
 }
 
 ParameterClient::ParameterClient(const WorkerOptions& options, const Store& store, const JobKey& key, const Log& log)

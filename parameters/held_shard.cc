@@ -188,13 +188,12 @@ void HeldShards::hold_own(bool is_first_start) {
     return;
   }
   const ShardDirectory directory(store_, options_.servers);
-  bool is_restored = false;
   for (int shard = 0; shard < options_.shards(); ++shard) {
     if (directory.server_of(shard) != options_.server) continue;
     Shard& own = hold(static_cast<std::uint32_t>(shard), Role::primary).replicated().shard();
-    if (!is_first_start && restore_own_snapshot(own, options_.snapshot)) is_restored = true;
+    if (!is_first_start && restore_own_snapshot(own, options_.snapshot)) restored_.insert(shard);
   }
-  if (!is_restored) return;
+  if (restored_.empty()) return;
   log_.warning("was started again, from the last snapshot in " + options_.snapshot + ": updates since then are lost");
 }
 
@@ -242,6 +241,13 @@ void HeldShards::expect_workers(const HeldShard& held, TimePoint since) {
   for (const std::uint32_t worker : held.shard().workers().present()) {
     lose_worker(held.number(), static_cast<int>(worker), since);
   }
+}
+
+// A snapshot also has workers that have gone since. They count as lost once another one has come: before that all may
+// be busy with a long step.
+void HeldShards::greet_worker(int shard, int worker) {
+  if (restored_.erase(shard) > 0) expect_workers(*find(shard), deadline_after(options_.start_timeout));
+  std::erase_if(lost_, [&](const Lost& lost) { return lost.worker == worker && lost.shard == shard; });
 }
 
 void HeldShards::forget_lost_workers(TimePoint now) {

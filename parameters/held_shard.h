@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -137,9 +138,7 @@ class HeldShards {
 
   void lose_worker(int shard, int worker, TimePoint since) { lost_.push_back({shard, worker, since}); }
   // The worker is connected: it does not count as lost any more.
-  void greet_worker(int shard, int worker) {
-    std::erase_if(lost_, [&](const Lost& lost) { return lost.worker == worker && lost.shard == shard; });
-  }
+  void greet_worker(int shard, int worker);
   bool has_lost_workers() const { return !lost_.empty(); }
   void forget_lost_workers(TimePoint now);
 
@@ -159,6 +158,7 @@ class HeldShards {
   const Log& log_;
   std::map<int, HeldShard> all_;
   std::vector<Lost> lost_;
+  std::set<int> restored_;  // shards with a snapshot's workers, of which none has come yet
 };
 
 }  // namespace hvd

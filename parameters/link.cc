@@ -51,7 +51,8 @@ bool Link::connect() {
   try {
     if (!attempt_) {
       server_ = find_server();
-      attempt_ = std::make_unique<ServerAttempt>(worker_, shard_, server_, tables_, table_numbers_.size());
+      attempt_ =
+          std::make_unique<ServerAttempt>(worker_, shard_, server_, confirmed_clock_, tables_, table_numbers_.size());
     }
     if (!attempt_->advance()) return false;
   } catch (const Error& error) {
@@ -67,8 +68,13 @@ void Link::adopt(ServerAttempt& attempt) {
   if (has_changed_ && greeting.rows == 0) {
     throw Aborted(name() + " was started again and has lost its rows: it has no snapshot (HVD_SERVER_SNAPSHOT)");
   }
-  if (!std::exchange(has_met_, true)) first_clock_ = static_cast<std::uint32_t>(greeting.version);
+  confirmed_clock_ = std::max(confirmed_clock_, static_cast<std::uint32_t>(greeting.version));
   table_numbers_ = attempt.take_table_numbers();
+  for (const std::size_t table : filled_) {
+    if (attempt.has_values(table)) continue;
+    throw Aborted(name() + " was started again from a snapshot that lacks the values of table '" + tables_[table].name +
+                  "'");
+  }
   pipe_ = attempt.take_pipe();
 }
 
@@ -103,6 +109,7 @@ void Link::check_lease(TimePoint now) {
 
 void Link::forget_tables(std::size_t count) {
   table_numbers_.resize(std::min(table_numbers_.size(), count));
+  filled_.erase(filled_.lower_bound(count), filled_.end());
   attempt_.reset();  // it may open them
 }
 
@@ -178,9 +185,14 @@ void Link::take(const PsAnswer& answer, std::span<const std::byte> payload) {
   if (answer.status != 0) {
     complete_part(message, Status(static_cast<StatusCode>(answer.status), std::string(text)), 0);
   } else {
-    has_changed_ = has_changed_ || changes_rows(message.request.op);
+    has_changed_ = has_changed_ || changes_rows(message.request.op) || answer.version > 0;
     min_clock_ = std::max(min_clock_, answer.min_clock);
+    if (message.has_rows() && message.request.op != PsOp::fill) {
+      const auto table = static_cast<std::size_t>(message.table);
+      if (tables_[table].filled) filled_.insert(table);
+    }
     if (message.request.op == PsOp::open_table) table_numbers_.push_back(static_cast<std::uint16_t>(answer.rows));
+    if (message.request.op == PsOp::clock) confirmed_clock_ = std::max(confirmed_clock_, message.request.clock);
     if (message.request.op == PsOp::stats) message.call->texts[message.request.shard] = text;
     if (message.wants_rows() && !message.copy_rows(payload)) {
       throw Internal(name() + " has answered with rows of another size");

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,8 +33,8 @@ class Link {
   // Returns true once there is a connection. Throws PeerLost if there has been none for start_timeout (time in which
   // nobody called does not count), Aborted if the server has lost its rows, and what the server refuses with.
   bool connect();
-  // This worker's clock, as the server knew it when they first met.
-  std::uint32_t first_clock() const { return first_clock_; }
+  // This worker's clock, as the server has confirmed it.
+  std::uint32_t confirmed_clock() const { return confirmed_clock_; }
 
   // To be sent by progress(), in order. `clock`: this worker's.
   void submit(ShardMessage&& message, std::uint32_t clock);
@@ -74,14 +75,14 @@ class Link {
   bool tries_replica_ = false;
   Duration spent_{};  // on connecting
   TimePoint last_try_{}, next_try_{};
-  bool has_met_ = false;
-  std::uint32_t first_clock_ = 0;
+  std::uint32_t confirmed_clock_ = 0;
 
   std::vector<std::uint16_t> table_numbers_;  // at the server, of the tables that are open there
+  std::set<std::size_t> filled_;              // of those that are to be filled: they were, because a call was answered
   std::deque<ShardMessage> messages_;         // that have no answer, in order
   std::size_t sent_ = 0;                      // of them, the first ones
   std::uint64_t last_sequence_ = 0;
-  bool has_changed_ = false;  // a request that changes rows was applied
+  bool has_changed_ = false;  // rows have changed: by a request of this worker's, or by others, as an answer has said
   std::uint32_t min_clock_ = 0;
 };
 

@@ -73,7 +73,9 @@ struct PsAnswer {
   std::uint32_t rows = 0;
   std::uint32_t bytes = 0;  // of the payload
   std::uint32_t reserved = 0;
-  std::uint64_t applied = 0;  // hello: the worker's last request that was applied; `rows` is 1 if the shard has a state
+  // hello: the worker's last request that was applied; `rows` is 1 if the shard has a state. open_table: 0 if pulls and
+  // pushes wait for the table's first values, else 1.
+  std::uint64_t applied = 0;
 
   bool operator==(const PsAnswer&) const = default;
 };

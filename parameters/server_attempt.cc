@@ -15,9 +15,14 @@ constexpr Duration kConnectTime = std::chrono::seconds(1);
 
 }  // namespace
 
-ServerAttempt::ServerAttempt(const WorkerIdentity& worker, int shard, int server, const std::deque<TableSpec>& tables,
-                             std::size_t count)
-    : worker_(worker), shard_(shard), tables_(tables), count_(count), limit_(deadline_after(kConnectTime)) {
+ServerAttempt::ServerAttempt(const WorkerIdentity& worker, int shard, int server, std::uint32_t clock,
+                             const std::deque<TableSpec>& tables, std::size_t count)
+    : worker_(worker),
+      shard_(shard),
+      clock_(clock),
+      tables_(tables),
+      count_(count),
+      limit_(deadline_after(kConnectTime)) {
   const std::int64_t start = worker.store.add(ps_keys::starts(server), 0);
   if (start == 0) throw PeerLost("it has not been started yet");
   const auto addresses =
@@ -33,6 +38,7 @@ bool ServerAttempt::advance() {
     while (const auto answer = take_answer()) {
       if (greeting_) {
         table_numbers_.push_back(static_cast<std::uint16_t>(answer->rows));
+        has_values_.push_back(answer->applied != 0);
       } else {
         greeting_ = answer;
       }
@@ -70,6 +76,7 @@ void ServerAttempt::ask(PsOp op, std::span<const std::byte> payload) {
   const PsRequest request{.op = op,
                           .incarnation = worker_.incarnation,
                           .worker = static_cast<std::uint32_t>(worker_.options.worker),
+                          .clock = clock_,
                           .shard = static_cast<std::uint32_t>(shard_),
                           .bytes = static_cast<std::uint32_t>(payload.size())};
   std::byte* const to = pipe_->room(ps_frame_bytes(payload.size()));

@@ -33,10 +33,10 @@ struct WorkerIdentity {
 
 class ServerAttempt {
  public:
-  // Of `shard`, at the server of this number; opens the first `count` of the tables. The references outlive this.
-  // Throws PeerLost, Timeout if the server is not there yet.
-  ServerAttempt(const WorkerIdentity& worker, int shard, int server, const std::deque<TableSpec>& tables,
-                std::size_t count);
+  // Of `shard`, at the server of this number; opens the first `count` of the tables. `clock`: this worker's, as the
+  // shard has confirmed it. The references outlive this. Throws PeerLost, Timeout if the server is not there yet.
+  ServerAttempt(const WorkerIdentity& worker, int shard, int server, std::uint32_t clock,
+                const std::deque<TableSpec>& tables, std::size_t count);
 
   // Returns true when everything is answered. Throws PeerLost, Timeout; Unsupported if the server does not answer for
   // the shard; what it refuses with.
@@ -47,6 +47,8 @@ class ServerAttempt {
   const PsAnswer& greeting() const { return *greeting_; }
   std::unique_ptr<Pipe> take_pipe() { return std::move(pipe_); }
   std::vector<std::uint16_t> take_table_numbers() { return std::move(table_numbers_); }
+  // Whether pulls from the table of this number in `tables` need not wait for its first values.
+  bool has_values(std::size_t table) const { return has_values_[table]; }
 
  private:
   bool advance_connection();
@@ -56,6 +58,7 @@ class ServerAttempt {
 
   const WorkerIdentity& worker_;
   const int shard_;
+  const std::uint32_t clock_;
   const std::deque<TableSpec>& tables_;
   const std::size_t count_;
   bool shares_memory_ = false;
@@ -65,6 +68,7 @@ class ServerAttempt {
   Deadline limit_;
   std::optional<PsAnswer> greeting_{};
   std::vector<std::uint16_t> table_numbers_{};  // at the server
+  std::vector<bool> has_values_{};              // of the same tables
 };
 
 }  // namespace hvd

@@ -102,6 +102,7 @@ PsAnswer Shard::hello(const PsRequest& request, std::span<const std::byte> paylo
     for (const auto& table : tables_.all) table->pending().drop(request.worker, worker.clock);  // it does them again
     tables_.forget_pulls(request.worker);
   }
+  worker.clock = std::max(worker.clock, request.clock);  // this state may be older: from a snapshot
   apply_finished_clocks();
   return {.sequence = request.sequence,
           .version = worker.clock,
@@ -115,9 +116,11 @@ PsAnswer Shard::open_table(const PsRequest& request, std::span<const std::byte> 
   TableSpec spec = read_table_spec(reader);
   reader.expect_end();
   const std::size_t number = tables_.open(std::move(spec));
+  const ShardTable& table = *tables_.all[number];
   return {.sequence = request.sequence,
-          .version = tables_.all[number]->counts().updates,
-          .rows = static_cast<std::uint32_t>(number)};
+          .version = table.counts().updates,
+          .rows = static_cast<std::uint32_t>(number),
+          .applied = !table.spec().filled || table.is_complete() ? 1u : 0u};
 }
 
 std::span<const std::byte> Shard::compensate(const PsRequest& request, std::span<const std::byte> payload) {

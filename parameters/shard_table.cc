@@ -164,13 +164,14 @@ void ShardTable::push(const PsRequest& request, std::span<const std::byte> paylo
 
 void ShardTable::fill(const PsRequest& request, std::span<const std::byte> payload) {
   if (!spec_.dense) throw InvalidArgument("table '" + spec_.name + "' is sparse: its rows are not filled");
-  check_room(request.rows);
   std::vector<std::uint64_t>& keys = tables_.scratch.keys;
   copy_keys(request, payload, keys);
   const auto is_here = [&](std::uint64_t key) {
     return key < spec_.rows && shard_of(spec_, key, tables_.shards) == tables_.shard;
   };
   if (!std::ranges::all_of(keys, is_here)) throw InvalidArgument("table '" + spec_.name + "' has no such row here");
+  const auto is_missing = [&](std::uint64_t key) { return rows_.find(key) == nullptr; };
+  check_room(static_cast<std::size_t>(std::ranges::count_if(keys, is_missing)));
   const std::span<const float> values = gradients_of(request, payload);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (rows_.find(keys[i]) != nullptr) continue;
@@ -328,7 +329,13 @@ bool ShardTable::make_rows(std::span<const std::uint64_t> keys, std::size_t more
     throw InvalidArgument("table '" + spec_.name + "': a push of more rows than it may keep");
   }
   const std::size_t until_full = limit - std::min<std::size_t>(limit, rows_.size());
-  check_room(is_limited ? std::min(missing, until_full) : missing, more_bytes);
+  std::size_t new_rows = is_limited ? std::min(missing, until_full) : missing;
+  if (!has_room(new_rows, more_bytes)) {  // a new key may come several times
+    std::unordered_set<std::uint64_t> new_keys(keys.begin(), keys.end());
+    std::erase_if(new_keys, [&](std::uint64_t key) { return rows_.find(key) != nullptr; });
+    new_rows = std::min(new_rows, new_keys.size());
+    check_room(new_rows, more_bytes);
+  }
   if (missing == 0) return has_duplicates;
   for (const std::uint64_t key : keys) {
     if (rows_.find(key) != nullptr) continue;
@@ -342,14 +349,17 @@ bool ShardTable::make_rows(std::span<const std::uint64_t> keys, std::size_t more
   return has_duplicates || missing > 0;
 }
 
-void ShardTable::check_room(std::size_t new_rows, std::size_t more_bytes) const {
-  if (tables_.memory == 0 || tables_.follows) return;
+bool ShardTable::has_room(std::size_t new_rows, std::size_t more_bytes) const {
+  if (tables_.memory == 0 || tables_.follows) return true;
   const std::size_t more = rows_.bytes_of_more(new_rows) + more_bytes;
-  if (more == 0) return;
-  const std::size_t used = tables_.bytes();
-  if (used + more <= tables_.memory) return;
+  return more == 0 || tables_.bytes() + more <= tables_.memory;
+}
+
+void ShardTable::check_room(std::size_t new_rows, std::size_t more_bytes) const {
+  if (has_room(new_rows, more_bytes)) return;
+  const std::size_t more = rows_.bytes_of_more(new_rows) + more_bytes;
   throw InvalidArgument("table '" + spec_.name + "' is full: shard " + std::to_string(tables_.shard) + " has " +
-                        std::to_string(used) + " bytes of at most " + std::to_string(tables_.memory) +
+                        std::to_string(tables_.bytes()) + " bytes of at most " + std::to_string(tables_.memory) +
                         " (HVD_SERVER_MEMORY), and needs " + std::to_string(more) + " more for " +
                         std::to_string(new_rows) +
                         " new rows: raise the limit, start more servers, or limit the table's rows");

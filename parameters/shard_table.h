@@ -100,6 +100,7 @@ class ShardTable {
   // The unit of RowTable::Row::used.
   std::uint32_t now() const;
   bool make_rows(std::span<const std::uint64_t> keys, std::size_t more_bytes = 0);
+  bool has_room(std::size_t new_rows, std::size_t more_bytes) const;
   void check_room(std::size_t new_rows, std::size_t more_bytes = 0) const;
 
   ShardTables& tables_;

@@ -305,7 +305,12 @@ hvd_status start_call(const char* function, hvd_ps* ps, std::int32_t table, cons
     const hvd_ps& own = connected(ps);
     ParameterClient& client = *own.client;
     const bool is_whole = keys == nullptr && client.spec(table).dense;
-    if (!is_whole && count > 0) required(keys, "keys");
+    if (count > 0) {
+      if (!is_whole) required(keys, "keys");
+      if (start != &ParameterClient::pull)
+        required(gradients, start == &ParameterClient::fill ? "values" : "gradients");
+      if (start == &ParameterClient::pull || start == &ParameterClient::push_pull) required(rows, "rows");
+    }
     const RowsCall call{.keys = {keys, is_whole ? 0 : count},
                         .is_whole = is_whole,
                         .gradients = gradients,

@@ -296,6 +296,34 @@ TEST_CASE("a server that starts again has its snapshot, and applies what it has 
   CHECK(code_of([&] { answered(*restored, restored->restore("/nowhere")); }) == StatusCode::invalid_argument);
 }
 
+TEST_CASE("a server that starts again from an older snapshot takes its workers' clocks from them") {
+  const testing::TemporaryFolder folder;
+  Servers job(2);
+  const auto worker = job.worker(0, 0);
+  TableSpec spec = sparse("bounded", 1);
+  spec.consistency = Consistency::bounded;
+  const int table = worker->open(spec);
+  const std::vector<std::uint64_t> keys = {0, 1, 2, 3, 4, 5, 6, 7};
+  pushed(*worker, table, keys, std::vector<float>(keys.size(), 1.0f));
+  answered(*worker, worker->snapshot(folder.path()));
+  for (int i = 0; i < 3; ++i) worker->advance_clock();
+  REQUIRE(worker->flush(deadline_after(kTestTimeout)));
+  job.stop(1);
+  job.start(1, {.snapshot = folder.path()});
+  SECTION("those that were there") { CHECK(pulled(*worker, table, keys) == std::vector<float>(keys.size(), 1.0f)); }
+  SECTION("and one that comes before them, to servers that differ") {
+    const auto late = job.worker(1, 0);
+    CHECK(late->clock() == 3);
+    std::vector<float> rows(keys.size());
+    const auto call = late->pull(late->open(spec), {.keys = keys, .rows = rows.data()});
+    CHECK(pulled(*worker, table, keys) == std::vector<float>(keys.size(), 1.0f));
+    answered(*late, call);
+    CHECK(rows == std::vector<float>(keys.size(), 1.0f));
+    late->wait(late->leave(), deadline_after(kTestTimeout));
+  }
+  worker->wait(worker->leave(), deadline_after(kTestTimeout));
+}
+
 TEST_CASE("calls to other servers go on while one is away, and tables are opened there afterwards") {
   const testing::TemporaryFolder folder;
   const ServerOptions options{.snapshot = folder.path()};
@@ -349,6 +377,24 @@ TEST_CASE("a server that does not come back is named, and ends all calls") {
   }
   CHECK(why.find("parameter server 1 cannot be reached") != std::string::npos);
   CHECK(code_of([&] { pulled(*worker, table, keys); }) == StatusCode::peer_lost);
+}
+
+TEST_CASE("nobody waits for a worker that has gone since the snapshot from which its server starts again") {
+  const int workers = GENERATE(2, 0);
+  const testing::TemporaryFolder folder;
+  Servers job(1);
+  TableSpec spec = sparse("bounded", 1);
+  spec.consistency = Consistency::bounded;
+  const auto stays = job.worker(0, workers), goes = job.worker(1, workers);
+  const int table = stays->open(spec);
+  pushed(*stays, table, {1}, {1.0f});
+  answered(*stays, stays->snapshot(folder.path()));
+  goes->wait(goes->leave(), deadline_after(kTestTimeout));
+  job.stop(0);
+  job.start(0, {.snapshot = folder.path(), .start_timeout = 100ms, .lease = 100ms});
+  stays->advance_clock();
+  CHECK(pulled(*stays, table, {1}) == std::vector<float>{1.0f});
+  stays->wait(stays->leave(), deadline_after(kTestTimeout));
 }
 
 TEST_CASE("a cache has rows of a few clocks, and never older ones than the worker's own pushes") {
@@ -651,6 +697,17 @@ TEST_CASE("a hot part moves to a server that has less to do") {
   worker->wait(worker->leave(), deadline_after(kTestTimeout));
 }
 
+TEST_CASE("a server that has lost its rows says so to who has only read them, too") {
+  Servers job(1);
+  const auto reader = job.worker(0, 2), writer = job.worker(1, 2);
+  const int table = writer->open(sparse("lost", 1));
+  pushed(*writer, table, {1}, {2.0f});
+  CHECK(pulled(*reader, reader->open(sparse("lost", 1)), {1}) == std::vector<float>{2.0f});
+  job.stop(0);
+  job.start(0, {});
+  CHECK(code_of([&] { pulled(*reader, table, {1}); }) == StatusCode::aborted);
+}
+
 TEST_CASE("a server may end right behind its last answer") {
   for (int i = 0; i < 20; ++i) {
     Servers job(1, false);
@@ -687,6 +744,25 @@ TEST_CASE("a server that has lost its rows says so") {
   job.stop(0);
   job.start(0, {});
   CHECK(code_of([&] { pulled(*worker, table, {1}); }) == StatusCode::aborted);
+  CHECK(code_of([&] { pulled(*worker, table, {1}); }) == StatusCode::aborted);
+}
+
+TEST_CASE("a server whose snapshot was made before a table was filled has lost it, and says so") {
+  const bool is_open = GENERATE(false, true);
+  const testing::TemporaryFolder folder;
+  Servers job(1);
+  const auto worker = job.worker(0, 1);
+  TableSpec spec = sparse("late", 1);
+  spec.dense = spec.filled = true;
+  spec.rows = 2;
+  if (is_open) worker->open(spec);
+  answered(*worker, worker->snapshot(folder.path()));
+  const int table = worker->open(spec);
+  const std::vector<float> values = {1.0f, 2.0f};
+  answered(*worker, worker->fill(table, {.is_whole = true, .gradients = values.data(), .values = 2}));
+  CHECK(pulled(*worker, table, {0, 1}) == values);
+  job.stop(0);
+  job.start(0, {.snapshot = folder.path()});
   CHECK(code_of([&] { pulled(*worker, table, {1}); }) == StatusCode::aborted);
 }
 

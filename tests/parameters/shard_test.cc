@@ -629,6 +629,21 @@ TEST_CASE("memory has a limit") {
   CHECK_NOTHROW(worker.push(table, range(0, 64), ones));
 }
 
+TEST_CASE("a row needs memory once, however often a push names it or it is filled again") {
+  Shard shard(0, 1, std::size_t{400} << 10);
+  ShardCaller worker(shard, 0, 1);
+  const auto table = worker.open(table_of(1000));
+  CHECK_NOTHROW(worker.push(table, Keys(120, 7), Values(std::size_t{120} * 1000, 1.0f)));
+  CHECK(worker.pull(table, {7})[0] == 120);
+  CHECK(stat(worker.stats(), "rows rows") == 1);
+  TableSpec spec = dense_of(table_of(1000), 60);
+  spec.name = "dense";
+  const auto dense = worker.open(spec);
+  const Bytes values = payload_of(range(0, 60), Values(std::size_t{60} * 1000, 1.0f));
+  CHECK_NOTHROW(apply_to(shard, worker.header(PsOp::fill, dense, 60), values));
+  CHECK_NOTHROW(apply_to(shard, worker.header(PsOp::fill, dense, 60), values));
+}
+
 std::vector<Bytes> joined(std::vector<std::vector<Bytes>> states) {
   std::vector<Bytes> all;
   for (auto& state : states) std::ranges::move(state, std::back_inserter(all));

@@ -210,6 +210,11 @@ def test_errors_say_what_to_do(servers, ranks):
         (lambda: servers.table("e", "4"), TypeError, "width is '4': expected an integer"),
         (lambda: servers.dense("e", [1.0, 2.0]), TypeError, "1.0 is no array: expected an array, several"),
         (lambda: servers.table("e", 0), ValueError, "a row has 1 to 65536 values"),
+        (lambda: servers.table("e", 2**40), ValueError, "width is 1099511627776: it is out of range"),
+        (lambda: servers.table("e", 4, consistency=2**31), ValueError, "bound is 2147483648: it is out of range"),
+        (lambda: servers.table("e", 4, initializer=ps.Normal(seed=-1)), ValueError, "seed is -1: it is out of range"),
+        (lambda: servers.table("e", 4, initializer=ps.Normal(seed=1.5)), TypeError, "seed is 1.5: expected an integer"),
+        (lambda: servers.table("e", 4, ps.SGD("0.1")), TypeError, "learning_rate is '0.1': expected a number"),
         (lambda: servers.table("e", 4, ps.SGD(-1.0)), ValueError, "learning rate must not be negative"),
         (lambda: servers.table("e", 4, ps.SGD(math.nan)), ValueError, "must be finite"),
         (lambda: servers.table("e", 4, ps.SGD(nesterov=True)), ValueError, "Nesterov's form needs a momentum"),
@@ -277,6 +282,7 @@ def test_handles(servers, ranks):
 @pytest.mark.ranks(1)
 def test_numbers_of_tables(servers, ranks):
     table = servers.table("numbers", 2, ps.Add(), rows=16)
+    servers.table("numbers\u2028of lines", 2, consistency=np.int64(3))
     for key in range(64):
         table.push([key], np.ones((1, 2), np.float32))
     table.pull([63])
@@ -669,6 +675,26 @@ def test_one_server_refuses_such_a_table():
     job = run_with_servers(EXAMPLES / "word_vectors.py", "--epochs", "2", servers=1, HVD_SERVER_MEMORY="2000000")
     assert job.returncode != 0, job.output
     assert re.search(r"ValueError: .*table 'vectors' is full: .* 2000000 \(HVD_SERVER_MEMORY\)", job.output), job.output
+
+
+STEP_WITHOUT_ROOM = """
+import torch, hvd.torch as hvd
+hvd.init()
+with hvd.ps.connect() as servers:
+    model = torch.nn.Linear(4096, 15, bias=False)  # there is room for it, and not for a gradient that waits
+    optimizer = hvd.ps.DenseOptimizer(model.named_parameters(), servers, hvd.ps.SGD(1.0), consistency="synchronous")
+    model.weight.grad = torch.ones_like(model.weight)
+    try:
+        optimizer.step()
+    except ValueError as error:
+        print(f"step(): {error}")
+"""
+
+
+def test_a_step_raises_that_its_gradients_were_refused():
+    command = [hvdrun(), "-np", "1", "--servers", "1", sys.executable, "-c", STEP_WITHOUT_ROOM]
+    job = run_command(command, {"HVD_SERVER_MEMORY": "450000"})
+    assert job.returncode == 0 and "step(): table 'dense' is full" in job.output, job.output
 
 
 @pytest.mark.long

@@ -179,7 +179,7 @@ def _spec(optimizer: Optimizer, initializer: Initializer, consistency: Consisten
         fields["consistency"] = 0
     elif consistency == "synchronous":
         fields["consistency"] = 2
-    elif isinstance(consistency, int) and not isinstance(consistency, bool) and consistency >= 0:
+    elif isinstance(consistency, numbers.Integral) and not isinstance(consistency, bool) and consistency >= 0:
         fields |= {"consistency": 1, "bound": consistency}
     else:
         raise ValueError(
@@ -634,7 +634,7 @@ class ParameterServers:
         result: list[dict[str, dict[str, int]]] = []
         asked = Handle(self._native.stats(), None)
         asked.wait(timeout)
-        for line in asked._work.stats.splitlines():
+        for line in asked._work.stats.split("\n")[:-1]:  # names may have other separators of lines
             server, rest = line.split(" ", 1)
             while len(result) <= int(server):
                 result.append({})

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <exception>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,17 @@ void release_finished_calls() {
   }
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (!is_done[i]) dropped_calls().push_back(std::move(calls[i]));
+  }
+}
+
+template <typename Number>
+Number number_of(const std::string& field, py::handle value) {
+  try {
+    return value.cast<Number>();
+  } catch (const py::cast_error&) {
+    const std::string what = field + " is " + py::repr(value).cast<std::string>() + ": ";
+    if (PyIndex_Check(value.ptr()) != 0) throw py::value_error(what + "it is out of range");
+    throw py::type_error(what + (std::is_integral_v<Number> ? "expected an integer" : "expected a number"));
   }
 }
 
@@ -104,13 +116,13 @@ int ParameterServers::open(const std::string& name, const py::kwargs& fields) {
     const auto field = key.cast<std::string>();
     const auto is_field = [&](const auto& one) { return field == one.first; };
     if (const auto* one = std::ranges::find_if(integers, is_field); one != std::end(integers)) {
-      *one->second = value.cast<std::int32_t>();
+      *one->second = number_of<std::int32_t>(field, value);
     } else if (const auto* other = std::ranges::find_if(numbers, is_field); other != std::end(numbers)) {
-      *other->second = value.cast<float>();
+      *other->second = number_of<float>(field, value);
     } else if (field == "rows") {
-      table.rows = value.cast<std::int64_t>();
+      table.rows = number_of<std::int64_t>(field, value);
     } else if (field == "seed") {
-      table.seed = value.cast<std::uint64_t>();
+      table.seed = number_of<std::uint64_t>(field, value);
     } else if (field == "update") {
       update = value.cast<std::string>();
       optimizer.update = update.c_str();

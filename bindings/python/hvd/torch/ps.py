@@ -287,9 +287,10 @@ class DenseOptimizer(torch.optim.Optimizer):
         gradients = [_gradient_of(name, parameter) for name, parameter in self._named.items()]
         self._send_learning_rate()
         if self._is_synchronous:
-            self._table.push(gradients, wait=False)
+            pushed = self._table.push(gradients, wait=False)
             self._servers.clock()
             self._table.pull(self._named)
+            pushed.wait()
         else:
             self._table.push_pull(gradients, self._named)
             self._servers.clock()
