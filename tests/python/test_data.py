@@ -416,6 +416,9 @@ def test_loops_that_count_their_batches_where_ranks_have_different_numbers(tmp_p
     reader.load_state_dict({"epoch": 0, "remaining": [[0, 9]]})
     epochs = [ids(itertools.islice(reader, len(reader))) for _ in range(2)]
     assert [len(rows) for rows in epochs] == [[4, 5][hvd.rank()], (ROWS + hvd.rank()) // 2] and reader.epoch == 2
+    reader.load_state_dict({"epoch": 0, "remaining": [[0, 1]]})  # of which rank 0 gets nothing
+    epochs = [ids(itertools.islice(reader, len(reader))) for _ in range(2)]
+    assert [len(rows) for rows in epochs] == [hvd.rank(), (ROWS + hvd.rank()) // 2] and reader.epoch == 2
     hvd.barrier()  # rank 0's folder stays until all have read it
 
 

@@ -24,13 +24,13 @@ os.environ["PYSPARK_PYTHON"] = sys.executable  # of the executors' processes
 
 import pyspark
 from pyspark.ml.functions import array_to_vector
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 import horovod.spark
 import horovod.spark.common.backend
 import hvd.spark
 from hvd.exceptions import RankFailedError
-from hvd.spark import blocks, channel, engine, feeding, output, roles, shared_memory
+from hvd.spark import blocks, channel, engine, feeding, output, roles, shared_memory, sweep
 from launching import PROGRAMS, ROOT, run_command
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore::FutureWarning")]
@@ -312,6 +312,20 @@ def test_ranks_are_numbered_by_host() -> None:
     assert engine.ranks_by_host(["b", "a", "b", "c", "a"]) == [0, 2, 1, 4, 3]
 
 
+def broadcast_to_those_that_have_joined() -> str:
+    import hvd
+
+    hvd.init()
+    found = "broadcast"
+    if hvd.rank() == 0:
+        try:
+            hvd.broadcast(np.ones(1), 0)
+        except hvd.HorovodInternalError:
+            found = "failed"
+    hvd.join()
+    return found
+
+
 def test_horovods_names(session) -> None:
     def devices() -> list[str]:
         from horovod.spark.task import get_available_devices
@@ -323,6 +337,9 @@ def test_horovods_names(session) -> None:
     backend = horovod.spark.common.backend.SparkBackend(2, env={"GREETING": "hi"}, verbose=0)
     assert backend.num_processes() == 2
     assert [result[3] for result in backend.run(add_up, args=(1,))] == ["hi", "hi"]
+    # As with horovod's init(): see docs/horovod.md.
+    assert horovod.spark.run(broadcast_to_those_that_have_joined, num_proc=2)[0] == "failed"
+    assert hvd.spark.run(broadcast_to_those_that_have_joined, num_proc=2)[0] == "broadcast"
     assert horovod.spark.conf.SPARK_CONF_ALWAYS_RESTART_FAILED_TASK == ("spark.task.maxFailures", "2147483647")
 
 
@@ -533,6 +550,19 @@ def test_a_cluster_trains_and_answers_as_tfclusters_do(session) -> None:
     assert chief[4] + worker[4] == 200 and chief[5] == 9900
 
 
+def test_a_batch_has_the_columns_that_were_asked_for() -> None:
+    def batch(rows, mapping):
+        feed = roles.DataFeed(None, mapping)
+        feed._rows, feed._is_at_end = [(row, None, False) for row in rows], True
+        return feed.next_batch(5)
+
+    rows = [Row(size=1, weight=2.0), Row(size=3, weight=4.0)]
+    assert batch(rows, {"weight": "w"}) == {"w": [2.0, 4.0]}
+    assert batch(rows, {"weight": "w", "size": "s"}) == {"w": [2.0, 4.0], "s": [1, 3]}
+    assert batch([(1, 2.0), (3, 4.0)], {"size": "s", "weight": "w"}) == {"w": [2.0, 4.0], "s": [1, 3]}
+    assert batch([], {"weight": "w"}) == {"w": []}
+
+
 def test_a_cluster_that_fails_says_why(session, monkeypatch) -> None:
     monkeypatch.setattr(roles, "_start_tensorboard", lambda folder: pytest.fail("started before what may fail"))
     lock = threading.Lock()
@@ -673,6 +703,14 @@ def test_a_sweep_of_given_trials(session, capsys, monkeypatch) -> None:
         hvd.spark.experiments(train, {"kind": []})
     with pytest.raises(ValueError, match="8 ranks need as many slots"):
         hvd.spark.experiments(train, [{"kind": "tree"}], parallel=4, num_proc=2)
+
+
+def test_a_sweep_over_numbers_of_numpy() -> None:
+    trials = [sweep.Trial(number, {"width": width}) for number, width in enumerate(np.arange(8, 10))]
+    trials[0].note({"loss": np.float32(0.5)}, "loss")
+    rows, schema = sweep._table(trials)
+    assert schema["width"].dataType.typeName() == "long" and [row[1] for row in rows] == [8, 9]
+    assert rows[0][2:4] == (0.5, '{"loss": 0.5}')
 
 
 # ---- run_elastic

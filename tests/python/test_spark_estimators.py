@@ -310,6 +310,83 @@ def test_a_compiled_model_keeps_its_objective(tmp_path, package) -> None:
     assert package == "keras" or "first_mae" not in other  # Keras 3 keeps the metrics of an earlier compile()
 
 
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+def test_models_of_code_that_keras_does_not_know(session, tmp_path, package) -> None:
+    """The loss and the metrics are known where the model is; a model is saved with its custom_objects."""
+    from hvd.spark.keras import KerasEstimator, KerasModel
+
+    keras = importlib.import_module(package)
+
+    def twice(values):
+        return 2 * values
+
+    def distance(label, output):
+        return (label - output) ** 2
+
+    class Distance(keras.losses.Loss):
+        def call(self, label, output):
+            return (label - output) ** 2
+
+    inputs = np.random.default_rng(0).normal(size=(ROWS, 3)).astype("float32")
+    table = pyarrow.table({"x": list(inputs), "y": inputs @ WEIGHTS.astype("float32")})
+    (tmp_path / "intermediate_train_data").mkdir()
+    pyarrow.parquet.write_table(table, tmp_path / "intermediate_train_data" / "part-0.parquet")
+    columns = {"feature_cols": ["x"], "label_cols": ["y"]}
+    settings = {"store": Store.create(str(tmp_path)), "backend": Here(), "batch_size": 10, "verbose": 0, **columns}
+
+    halves = keras.Sequential([keras.Input((3,)), keras.layers.Lambda(lambda x: x / 2), keras.layers.Dense(1)])
+    trained = KerasEstimator(model=halves, loss="mse", **settings).fit_on_parquet()
+    assert trained._loader()()([inputs])[0].shape == (ROWS, 1)
+
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, activation=twice)])
+    settings |= {"model": model, "custom_objects": {"twice": twice}}
+    for loss, metrics in ((distance, [distance]), (Distance(), [])):
+        estimator = KerasEstimator(loss=loss, metrics=metrics, run_id=type(loss).__name__, **settings)
+        estimator.fit_on_parquet()
+        estimator.write().overwrite().save(str(tmp_path / "estimator"))
+        loaded = KerasEstimator.load(str(tmp_path / "estimator")).setStore(estimator.getStore()).setBackend(Here())
+        resumed = loaded.fit_on_parquet()
+        resumed.write().overwrite().save(str(tmp_path / "model"))
+        (predicted,) = KerasModel.load(str(tmp_path / "model"))._loader()()([inputs])
+        np.testing.assert_array_equal(predicted, resumed._loader()()([inputs])[0])
+
+
+class Made:
+    """Becomes a callback when it is unpickled, and notes that in a file."""
+
+    def __init__(self, path) -> None:
+        self._path = path
+
+    def __reduce__(self):
+        return made, (self._path,)
+
+
+def made(path):
+    import keras
+
+    with open(path, "a") as file:
+        file.write("made ")
+    return keras.callbacks.Callback()
+
+
+def test_a_gpu_is_chosen_before_anything_is_made(tmp_path, monkeypatch) -> None:
+    """Once there is a metric, which has variables, TensorFlow lets nobody choose."""
+    import keras
+
+    from hvd.spark.keras import KerasEstimator
+
+    note = tmp_path / "note"
+    note.write_text("")
+    monkeypatch.setattr("hvd.spark.keras._choose_gpu", lambda *_: note.write_text(f"{note.read_text()}chosen "))
+    (tmp_path / "intermediate_train_data").mkdir()
+    table = pyarrow.table({"x": [1.0] * 4, "y": [1.0] * 4})
+    pyarrow.parquet.write_table(table, tmp_path / "intermediate_train_data" / "part-0.parquet")
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    settings = {"store": Store.create(str(tmp_path)), "backend": Here(), "feature_cols": ["x"], "label_cols": ["y"]}
+    KerasEstimator(model=model, loss="mse", callbacks=[Made(str(note))], verbose=0, **settings).fit_on_parquet()
+    assert note.read_text() == "chosen made "
+
+
 def test_a_compiled_model_that_does_not_say_how(tmp_path) -> None:
     import keras
 

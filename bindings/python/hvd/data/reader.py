@@ -139,8 +139,13 @@ class Reader:
         if self._is_over():  # and its loop still holds the iterator
             self.set_epoch(self.epoch + 1)
         self._leave_iteration()
-        division = self._division = self._divided()
-        order = self._order()
+        division, order = self._divided(), self._order()
+        self._division = division
+        if self._is_over():  # a loop that knows that there is nothing does not ask for it
+            self.set_epoch(self.epoch + 1)
+        return self._batches(division, order, convert)
+
+    def _batches(self, division: Division, order: Order, convert: Callable[[Columns], T]) -> Iterator[T]:
         pieces = order.pieces(division.intervals(_place()[0]))
         blocks = ahead(self._read(order, pieces), 1, self.timeout_s)
         converted = _converted(_cut(blocks, self.batch_size), convert)

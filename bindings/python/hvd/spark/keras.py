@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import cloudpickle
 import numpy as np
 
 from hvd.keras import framework
@@ -32,7 +33,9 @@ class KerasEstimator(HvdEstimator):
     The features come in the order of feature_cols, in the shapes of the model's inputs. Without the param optimizer, it
     takes the one that the model was compiled with; without loss, also the loss and its metrics, and loss_weights and
     metrics where these params are not set. A learning rate that is a schedule is not multiplied by the
-    number of ranks. transformation_fn gets a batch as a pandas.DataFrame.
+    number of ranks. transformation_fn gets a batch as a pandas.DataFrame. What the model is made of and Keras does not
+    know belongs in custom_objects; the functions and classes of loss and metrics need not be there. A model with
+    Lambda layers of Python code does not go on from a checkpoint: code from the store is not run.
     """
 
     _prefix = "keras"
@@ -54,25 +57,33 @@ class KerasEstimator(HvdEstimator):
 
     def _training(self) -> tuple[Callable[..., Any], Sequence[Any]]:
         names = "loss loss_weights metrics callbacks checkpoint_callback label_shapes transformation_fn"
-        names += " backward_passes_per_step gradient_compression custom_objects"
+        names += " backward_passes_per_step gradient_compression"
         settings = {name: self.getOrDefault(name) for name in names.split()}
+        custom_objects = self._custom_objects()
         optimizer = self.getOptimizer() or getattr(self.getModel(), "optimizer", None) or "rmsprop"
         keras = _keras_of(self.getModel())
         settings["optimizer"] = keras.optimizers.serialize(keras.optimizers.get(optimizer))
-        settings["keras"] = keras.__name__
         settings["compiled"] = {} if self.getLoss() else _compile_config(self.getModel())
-        return _train, (to_bytes(self.getModel()), settings)
+        return _train, (to_bytes(self.getModel()), cloudpickle.dumps(settings), keras.__name__, custom_objects)
 
     def _trained(self, work: Work, result: Any) -> KerasModel:
         history, content = result
+        custom_objects = self._custom_objects()
         return KerasModel(
             history=history,
-            model=from_bytes(content, _keras_of(self.getModel()), self.getCustomObjects()),
-            custom_objects=self.getCustomObjects(),
+            model=from_bytes(content, _keras_of(self.getModel()), custom_objects),
+            custom_objects=custom_objects,
             feature_columns=list(work.features),
             label_columns=list(work.labels),
             run_id=work.run_id,
         )
+
+    def _custom_objects(self) -> dict[str, Any]:
+        """With the loss and the metrics, without which Keras does not load the model that was trained with them."""
+        return {**_by_name([self.getLoss(), self.getMetrics()]), **self.getCustomObjects()}
+
+    def _to_save(self) -> dict[str, Any]:
+        return _with_objects(super()._to_save(), self._custom_objects())
 
 
 @with_params(custom_objects="what Keras does not know, by name")
@@ -84,6 +95,44 @@ class KerasModel(HvdModel):
     def _loader(self) -> Callable[[], Predict]:
         model = self.getModel()
         return functools.partial(_load_predict, to_bytes(model), _keras_of(model).__name__, self.getCustomObjects())
+
+    def _to_save(self) -> dict[str, Any]:
+        return _with_objects(super()._to_save(), self.getCustomObjects())
+
+
+class _Pickled:
+    """Becomes the value when it is unpickled, by `_unpickled`."""
+
+    def __init__(self, value: Any, keras: str, custom_objects: Mapping[str, Any]) -> None:
+        self._value, self._keras, self._custom_objects = value, keras, custom_objects
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (cloudpickle.dumps(self._value), self._keras, self._custom_objects)
+
+
+def _unpickled(data: bytes, keras: str, custom_objects: Mapping[str, Any]) -> Any:
+    """Keras's models, losses and metrics are in pickles as their configurations."""
+    with importlib.import_module(keras).saving.custom_object_scope(dict(custom_objects)):
+        return cloudpickle.loads(data)
+
+
+def _with_objects(params: dict[str, Any], custom_objects: Mapping[str, Any]) -> dict[str, Any]:
+    """Params to be saved, so that they can be loaded where Keras does not know the objects yet."""
+    if "model" not in params:
+        return params
+    keras = _keras_of(params["model"]).__name__
+    return {name: _Pickled(value, keras, custom_objects) for name, value in params.items()}
+
+
+def _by_name(given: Any) -> dict[str, Any]:
+    """The functions and classes in lists and dictionaries of functions, instances and Keras's names."""
+    if isinstance(given, (list, tuple, dict)):
+        each = given.values() if isinstance(given, dict) else given
+        return {name: found for one in each for name, found in _by_name(one).items()}
+    if given is None or isinstance(given, str):
+        return {}
+    found = given if hasattr(given, "__name__") else type(given)
+    return {found.__name__: found}
 
 
 def _load_predict(content: bytes, keras: str, custom_objects: Mapping[str, Any]) -> Predict:
@@ -124,23 +173,31 @@ def to_bytes(model: Any) -> bytes:
             return file.read()
 
 
-def from_bytes(content: bytes, keras: Any, custom_objects: Mapping[str, Any], **options: Any) -> Any:
+def from_bytes(
+    content: bytes, keras: Any, custom_objects: Mapping[str, Any], safe_mode: bool = False, **options: Any
+) -> Any:
+    """safe_mode: not to run code that is in the content, of Lambda layers. For what others may have written."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.keras")
         with open(path, "wb") as file:
             file.write(content)
-        return keras.models.load_model(path, custom_objects=dict(custom_objects), **options)
+        return keras.models.load_model(path, custom_objects=dict(custom_objects), safe_mode=safe_mode, **options)
 
 
-def _train(work: Work, content: bytes, settings: Mapping[str, Any]) -> tuple[dict[str, Any], bytes] | None:
+def _train(
+    work: Work, content: bytes, pickled_settings: bytes, keras_name: str, custom_objects: Mapping[str, Any]
+) -> tuple[dict[str, Any], bytes] | None:
     """On a rank. Rank 0 returns the history and the model."""
     import hvd.keras as hvd
 
     hvd.init()
-    keras = importlib.import_module(settings["keras"])
+    keras = importlib.import_module(keras_name)
     if work.seed is not None:
         keras.utils.set_random_seed(work.seed)
     _choose_gpu(work, keras.backend.backend())
+    # Not before: metrics have variables, and once TensorFlow has made one, its GPU cannot be chosen any more.
+    settings = _unpickled(pickled_settings, keras_name, custom_objects)
+    settings |= {"keras": keras_name, "custom_objects": custom_objects}
     model = _compiled(work, content, settings)
     batches = _Batches(model, work, settings)
     with (
@@ -190,7 +247,7 @@ def _compiled(work: Work, content: bytes, settings: Mapping[str, Any]) -> Any:
 
     keras = importlib.import_module(settings["keras"])
     saved = work.checkpoint()
-    model = from_bytes(saved or content, keras, settings["custom_objects"])
+    model = from_bytes(saved or content, keras, settings["custom_objects"], safe_mode=bool(saved))
     if saved:
         optimizer = model.optimizer
     else:
@@ -264,7 +321,7 @@ class _Result:
     def _load(self, model: Any) -> Any:
         keras, custom_objects = importlib.import_module(self._settings["keras"]), self._settings["custom_objects"]
         if self._path.endswith(".keras"):
-            return keras.models.load_model(self._path, custom_objects=dict(custom_objects))
+            return keras.models.load_model(self._path, custom_objects=dict(custom_objects), safe_mode=False)
         other = from_bytes(to_bytes(model), keras, custom_objects)
         other.load_weights(self._path)
         return other

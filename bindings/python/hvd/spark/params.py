@@ -73,6 +73,10 @@ class SavedParams(Params, MLWritable, MLReadable[Any]):
             raise TypeError(f"{type(self).__name__} has no param {', '.join(unknown)}")
         return self._set(**{name: value for name, value in given.items() if value is not None})
 
+    def _to_save(self) -> dict[str, Any]:
+        """Values by name, to be pickled."""
+        return {param.name: value for param, value in self._paramMap.items() if param.name not in _NOT_SAVED}
+
     def write(self) -> MLWriter:
         return _Writer(self)
 
@@ -87,8 +91,7 @@ class _Writer(MLWriter):
         self._instance = instance
 
     def saveImpl(self, path: str) -> None:
-        values = {param.name: value for param, value in self._instance._paramMap.items()}
-        values = {name: _encoded(value) for name, value in values.items() if name not in _NOT_SAVED}
+        values = {name: _encoded(value) for name, value in self._instance._to_save().items()}
         plain = self._instance.copy()
         plain._defaultParamMap = {}  # the class has them, and JSON has not all of their types
         DefaultParamsWriter.saveMetadata(plain, path, _session_or_context(self), paramMap=values)

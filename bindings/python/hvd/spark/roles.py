@@ -453,19 +453,20 @@ class Context:
 
         Args:
             train_mode: without meaning; of TensorFlowOnSpark.
-            input_mapping: columns, in the order of the rows' fields, and the names by which a batch has them.
+            input_mapping: columns, and the names by which a batch has them. Of rows without names of their own, tuples
+                for instance, in the order of the fields.
         """
         inlet = feeding.Inlet(self.feed_address, self.feed_key)
         inlet.ask(self.executor_id, self.num_workers)
-        return DataFeed(inlet, None if input_mapping is None else list(input_mapping.values()))
+        return DataFeed(inlet, input_mapping)
 
 
 class DataFeed:
     """On a worker: the rows that `train` and `inference` bring, until `shutdown`."""
 
-    def __init__(self, inlet: feeding.Inlet, names: list[str] | None) -> None:
+    def __init__(self, inlet: feeding.Inlet, input_mapping: Mapping[str, str] | None) -> None:
         self._inlet = inlet
-        self._names = names
+        self._names = input_mapping
         self._rows: list[tuple[Any, feeding.Asker | None, bool]] = []  # whom to answer; whether its block ends here
         self._unanswered: list[tuple[feeding.Asker | None, bool]] = []
         self._is_at_end = False
@@ -492,8 +493,10 @@ class DataFeed:
         rows = [row for row, _, _ in taken]
         if self._names is None:
             return rows
+        if rows and hasattr(rows[0], "__fields__"):  # of a DataFrame
+            return {name: [row[column] for row in rows] for column, name in self._names.items()}
         columns = [list(column) for column in zip(*rows)] or [[] for _ in self._names]
-        return dict(zip(self._names, columns))
+        return dict(zip(self._names.values(), columns))
 
     def _take_block(self) -> None:
         if not self._rows:  # the function has used all that it got: it asks for more

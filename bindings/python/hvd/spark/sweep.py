@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, Union
 
+import numpy as np
+
 from hvd.spark import engine, run_function
 
 Space = Union[Mapping[str, Sequence[Any]], Iterable[Mapping[str, Any]]]
@@ -167,7 +169,7 @@ class _Numbered:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, default=str)
+    return json.dumps(value, default=lambda one: one.item() if isinstance(one, np.generic) else str(one))
 
 
 def _table(trials: Sequence[Trial]) -> tuple[list[tuple[Any, ...]], Any]:
@@ -175,17 +177,23 @@ def _table(trials: Sequence[Trial]) -> tuple[list[tuple[Any, ...]], Any]:
     from pyspark.sql import types
 
     names = list(dict.fromkeys(name for trial in trials for name in trial.parameters))
-    kinds = {name: _kind([trial.parameters.get(name) for trial in trials]) for name in names}
+    parameters = [{name: _plain(value) for name, value in trial.parameters.items()} for trial in trials]
+    kinds = {name: _kind([each.get(name) for each in parameters]) for name in names}
     of_kind = {int: types.LongType(), float: types.DoubleType(), bool: types.BooleanType(), str: types.StringType()}
     fields = [("trial", int), *kinds.items(), ("value", float), ("results", str), ("error", str), ("seconds", float)]
     schema = types.StructType([types.StructField(name, of_kind[kind]) for name, kind in [*fields, ("log_dir", str)]])
     rows = []
-    for trial in trials:
-        given = [trial.parameters.get(name) for name in names]
+    for trial, each in zip(trials, parameters):
+        given = [each.get(name) for name in names]
         columns = [None if value is None else kinds[name](value) for name, value in zip(names, given)]
         results = None if trial.results is None else _json(trial.results)
         rows.append((trial.number, *columns, trial.value, results, trial.error, trial.seconds, trial.log_dir))
     return rows, schema
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy (np.arange, np.float32) as Python's."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _kind(values: Sequence[Any]) -> type:

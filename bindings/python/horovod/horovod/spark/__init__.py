@@ -42,7 +42,7 @@ def run(
         kwargs,
         num_proc,
         start_timeout,
-        env=env,
+        env={"HVD_JOIN_SCOPE": "allreduce", **(env or {})},  # the job is joined before `init()`, which sets this
         stdout=stdout,
         stderr=stderr,
         verbose=verbose,
