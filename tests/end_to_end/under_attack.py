@@ -15,9 +15,13 @@ LISTENING_TCP = "0A"
 ACCEPTS = 0x10000  # a Unix socket that listens
 
 
+def children_of(pid):
+    return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def family_of(pid):
-    """hvdrun and its ranks, in their order."""
-    return [pid, *map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+    """hvdrun and its ranks, in their order, which are its supervisor's children."""
+    return [pid, *(rank for supervisor in children_of(pid) for rank in children_of(supervisor))]
 
 
 def listening_sockets(pid):
