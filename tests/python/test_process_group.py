@@ -81,10 +81,11 @@ def test_reductions_of_other_types():
         tensor = filled(rank + 1, dtype=dtype)
         dist.all_reduce(tensor)
         assert tensor.equal(filled(3, dtype=dtype))
-    either, both = torch.tensor([rank == 0]), torch.tensor([rank == 0])
+    either, both, total = (torch.tensor([rank == 0]) for _ in range(3))
     dist.all_reduce(either, op=Op.BOR)
     dist.all_reduce(both, op=Op.BAND)
-    assert either.item() and not both.item()
+    dist.all_reduce(total, op=Op.SUM)
+    assert either.item() and not both.item() and total.item()
     sums = torch.tensor([1 + 2j]) * (rank + 1)
     dist.all_reduce(sums)
     assert sums.tolist() == [3 + 6j]
@@ -154,6 +155,14 @@ def test_alltoall_with_splits():
     uneven = [torch.empty(rank + 1) for _ in range(size)]
     dist.all_to_all(uneven, [filled(rank, other + 1) for other in range(size)])
     assert [part.tolist() for part in uneven] == [[other] * (rank + 1) for other in range(size)]
+
+
+@pytest.mark.ranks(1, 2, 4)
+def test_all_gather_of_tensors_of_different_sizes():
+    rank, size = here()
+    parts = [torch.empty(other, 2) for other in range(size)]
+    dist.all_gather(parts, filled(rank, rank, 2))
+    assert all(part.equal(torch.full((other, 2), float(other))) for other, part in enumerate(parts))
 
 
 @pytest.mark.ranks(2)
@@ -476,7 +485,7 @@ def test_calls_that_are_wrong_by_themselves():
     _, size = here()
     for call, text in (
         (lambda: dist.all_reduce(torch.ones(2, dtype=torch.int32), op=Op.BXOR), "BXOR"),
-        (lambda: dist.all_reduce(torch.tensor([True]), op=Op.SUM), "bool"),
+        (lambda: dist.all_reduce(torch.tensor([True]), op=Op.AVG), "bool"),
         (lambda: dist.all_reduce(torch.ones(2, dtype=torch.uint16)), "uint16"),
         (lambda: dist.all_gather([torch.empty(2)] * size, torch.ones(3)), "elements"),
         (lambda: dist.reduce_scatter_tensor(torch.empty(2), torch.ones(3)), "elements"),

@@ -720,3 +720,17 @@ def test_only_some_ranks_have_a_gpu(monkeypatch) -> None:
             training.gpu_of_this_rank(True, 4)
     finally:
         hvd.shutdown()
+
+
+def test_a_process_that_has_another_gpu(monkeypatch) -> None:
+    import tensorflow as tf
+
+    from hvd.spark import keras
+
+    def refuse(*_) -> None:
+        raise RuntimeError("Visible devices cannot be modified after being initialized")
+
+    monkeypatch.setattr(keras, "gpu_of_this_rank", lambda *_: None)
+    monkeypatch.setattr(tf.config, "set_visible_devices", refuse)
+    with pytest.raises(RuntimeError, match=r"spark\.python\.worker\.reuse=false"):
+        keras._choose_gpu(mock.Mock(), "tensorflow")

@@ -208,6 +208,7 @@ def test_dtensor(default_group):
         rows = rows.redistribute(mesh, [target])
         assert rows.full_tensor().equal(whole)
     torch.testing.assert_close(rows.sum().full_tensor(), whole.sum())
+    assert (rows == whole.max()).any().full_tensor() and not (rows > whole.max()).any().full_tensor()
     columns = distribute_tensor(whole.t().contiguous(), mesh, [Shard(0)])
     torch.testing.assert_close((rows @ columns).full_tensor(), whole @ whole.t())
 

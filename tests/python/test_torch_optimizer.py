@@ -225,7 +225,9 @@ def test_reduced_gradients_may_be_dropped_instead_of_a_step(by, options):
 def test_gradients_must_not_be_cleared_while_a_group_waits():
     model = make_model()
     parameters = list(model.parameters())
-    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(parameters, lr=0.1), groups=[parameters])
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(parameters, lr=0.1), groups=[parameters], wait_in_backward=False
+    )
     model[0](torch.ones(1, 5).double()).sum().backward()  # reaches two of six
     if hvd.size() > 1:
         with pytest.raises(AssertionError, match="zero_grad"):

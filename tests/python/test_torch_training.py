@@ -366,6 +366,28 @@ def test_a_group_over_the_parts_of_several_passes(has_all):
         optimizer.step()
 
 
+@pytest.mark.parametrize("passes", [1, 2])
+def test_gradients_are_reduced_after_passes_that_complete_no_group(passes):
+    """Or else each rank clips its own, and the ranks' parameters differ."""
+
+    def train(model, optimizer, of_all):
+        for step in range(3):
+            optimizer.zero_grad()
+            for number in range(passes):
+                for rank in range(hvd.size()) if of_all else [hvd.rank()]:
+                    head = model["ab"[(step + number + rank) % 2]]
+                    output = head(model["trunk"](torch.full((1, 2), rank + step + 1.0).double()))
+                    (output.square().sum() / (hvd.size() if of_all else 1)).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+
+    def make():
+        torch.manual_seed(0)
+        return nn.ModuleDict({name: nn.Linear(2, 2) for name in ("trunk", "a", "b")}).double()
+
+    assert_same_training(train, make, num_groups=1, backward_passes_per_step=passes)
+
+
 def test_sums_of_parts_that_some_passes_of_a_window_reach():
     parts = nn.ModuleDict({"a": nn.Linear(2, 1), "b": nn.Linear(2, 1)})
     optimizer = hvd.DistributedOptimizer(

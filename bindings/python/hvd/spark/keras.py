@@ -231,7 +231,13 @@ def _choose_gpu(work: Work, backend: str) -> None:
 
         found = tf.config.list_physical_devices("GPU")
         gpu = gpu_of_this_rank(work.use_gpu, len(found))
-        tf.config.set_visible_devices([] if gpu is None else found[gpu], "GPU")
+        try:
+            tf.config.set_visible_devices([] if gpu is None else found[gpu], "GPU")
+        except RuntimeError as error:  # Spark gives a process to one task after the other
+            raise RuntimeError(
+                "an earlier task in this process of Spark's has used TensorFlow with another GPU, or with other GPUs: "
+                "give each task a process of its own (spark.python.worker.reuse=false)"
+            ) from error
     elif backend == "torch":
         import torch
 

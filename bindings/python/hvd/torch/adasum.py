@@ -22,6 +22,8 @@ class AdasumOptimizer(Behaviour):
     each parameter a difference; the adaptive sum of the ranks' differences is what the parameter moves by.
 
     Gradients stay local, so that any number of backward passes may come before a step, and clipping is each rank's own.
+    So do their overflows: a GradScaler would leave out the steps of some ranks, while the others make theirs. It does
+    not go with this optimizer.
     """
 
     backward_passes_per_step: int

@@ -257,14 +257,15 @@ class GradientReducer:
     def _end_of_backward(self) -> None:
         self._end_is_queued = False
         self._passes_made += 1
-        if not self._collected and not self._started:
+        was_last = self._passes_made == self._passes
+        if not self._ready and not was_last:
             return
         # The pass may have reached parameters that nobody watched. If their gradients stayed this rank's own until
-        # step(), each rank would clip by another norm, and the ranks' parameters would differ from then on.
+        # step(), each rank would clip by another norm, and the ranks' parameters would differ from then on. So they
+        # would where all complete gradients wait for members of their groups that this rank's pass has not reached.
         self._add_new()
-        # Some gradients are complete. After as many passes as are expected none is left that could complete the others,
-        # which only some of them have reached. After more passes there are some for each part of a model.
-        was_last = self._passes_made == self._passes
+        # After as many passes as are expected none is left that could complete the gradients which only some of them
+        # have reached. After more passes there are some for each part of a model.
         # If a further pass reaches one after all, its sum is reduced twice, which leaves only an average as it is.
         is_average = self._arguments[0] == Average
         for gradient in self._gradients:

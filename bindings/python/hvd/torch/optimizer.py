@@ -47,8 +47,8 @@ class _Distributed(Behaviour):
         """Waits until all gradients are reduced, also those that this rank's backward pass has not reached.
 
         When `backward()` returns, the gradients that it has reached are reduced already, and may be clipped or unscaled
-        as they are. This is for models of which ranks use different parts, for groups that no single backward pass
-        completes, and for scripts that were written for Horovod::
+        as they are. This is for models of which ranks use different parts, and for scripts that were written for
+        Horovod::
 
             loss.backward()
             optimizer.synchronize()

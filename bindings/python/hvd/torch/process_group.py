@@ -38,7 +38,15 @@ _OPS = {
     ReduceOp.MAX: Max,
     ReduceOp.PRODUCT: Product,
 }
-_OPS_OF_BOOL = {ReduceOp.BAND: Min, ReduceOp.BOR: Max, ReduceOp.MIN: Min, ReduceOp.MAX: Max, ReduceOp.PRODUCT: Min}
+# A sum is whether any is True, as over NCCL and gloo: DTensor asks for it so.
+_OPS_OF_BOOL = {
+    ReduceOp.BAND: Min,
+    ReduceOp.BOR: Max,
+    ReduceOp.MIN: Min,
+    ReduceOp.MAX: Max,
+    ReduceOp.PRODUCT: Min,
+    ReduceOp.SUM: Max,
+}
 
 
 class HvdProcessGroup(dist.ProcessGroup):
@@ -190,7 +198,10 @@ class HvdProcessGroup(dist.ProcessGroup):
         """Of each input all ranks' data, which are spread over the tensors of its outputs."""
         for tensor, parts in zip(inputs, outputs):
             _require_dtype("allgather", parts, tensor)
-            _require_size("allgather", sum(part.numel() for part in parts), self.size() * tensor.numel())
+            if len(parts) == self.size():  # ranks' tensors may be of different sizes
+                _require_size("allgather", parts[self._rank].numel(), tensor.numel())
+            else:
+                _require_size("allgather", sum(part.numel() for part in parts), self.size() * tensor.numel())
         works = []
         for tensor, parts in zip(inputs, outputs):
             sent = _wire(tensor)
@@ -398,7 +409,7 @@ def _reduction(what: str, opts: Any, tensors: Tensors) -> tuple[int, float]:
     if op is None:
         raise ValueError(
             f'{what} with {kind} of {tensors[0].dtype if tensors else "nothing"}: the backend "hvd" has SUM, AVG, '
-            "MIN, MAX, PRODUCT and PREMUL_SUM, and for bool MIN, MAX, PRODUCT, BAND and BOR"
+            "MIN, MAX, PRODUCT and PREMUL_SUM, and for bool SUM, MIN, MAX, PRODUCT, BAND and BOR"
         )
     return op, 1.0
 
