@@ -49,6 +49,10 @@ std::size_t ShardTables::bytes() const {
   return sum;
 }
 
+bool ShardTables::has_room(std::size_t more_bytes) const {
+  return memory == 0 || follows || more_bytes == 0 || bytes() + more_bytes <= memory;
+}
+
 ShardTable* ShardTables::find(const std::string& name) const {
   const auto found = std::ranges::find_if(all, [&](const auto& table) { return table->spec().name == name; });
   return found == all.end() ? nullptr : found->get();
@@ -330,7 +334,7 @@ bool ShardTable::make_rows(std::span<const std::uint64_t> keys, std::size_t more
   }
   const std::size_t until_full = limit - std::min<std::size_t>(limit, rows_.size());
   std::size_t new_rows = is_limited ? std::min(missing, until_full) : missing;
-  if (!has_room(new_rows, more_bytes)) {  // a new key may come several times
+  if (!tables_.has_room(rows_.bytes_of_more(new_rows) + more_bytes)) {  // a new key may come several times
     std::unordered_set<std::uint64_t> new_keys(keys.begin(), keys.end());
     std::erase_if(new_keys, [&](std::uint64_t key) { return rows_.find(key) != nullptr; });
     new_rows = std::min(new_rows, new_keys.size());
@@ -349,15 +353,9 @@ bool ShardTable::make_rows(std::span<const std::uint64_t> keys, std::size_t more
   return has_duplicates || missing > 0;
 }
 
-bool ShardTable::has_room(std::size_t new_rows, std::size_t more_bytes) const {
-  if (tables_.memory == 0 || tables_.follows) return true;
-  const std::size_t more = rows_.bytes_of_more(new_rows) + more_bytes;
-  return more == 0 || tables_.bytes() + more <= tables_.memory;
-}
-
 void ShardTable::check_room(std::size_t new_rows, std::size_t more_bytes) const {
-  if (has_room(new_rows, more_bytes)) return;
   const std::size_t more = rows_.bytes_of_more(new_rows) + more_bytes;
+  if (tables_.has_room(more)) return;
   throw InvalidArgument("table '" + spec_.name + "' is full: shard " + std::to_string(tables_.shard) + " has " +
                         std::to_string(tables_.bytes()) + " bytes of at most " + std::to_string(tables_.memory) +
                         " (HVD_SERVER_MEMORY), and needs " + std::to_string(more) + " more for " +

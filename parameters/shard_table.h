@@ -36,6 +36,7 @@ struct ShardTables {
   std::vector<std::unique_ptr<ShardTable>> all{};  // by number
 
   std::size_t bytes() const;
+  bool has_room(std::size_t more_bytes) const;
   // Null if there is none.
   ShardTable* find(const std::string& name) const;
   // Finds or adds one, and returns its number. Throws Mismatch for another one of the same name, InvalidArgument if
@@ -100,7 +101,6 @@ class ShardTable {
   // The unit of RowTable::Row::used.
   std::uint32_t now() const;
   bool make_rows(std::span<const std::uint64_t> keys, std::size_t more_bytes = 0);
-  bool has_room(std::size_t new_rows, std::size_t more_bytes) const;
   void check_room(std::size_t new_rows, std::size_t more_bytes = 0) const;
 
   ShardTables& tables_;
