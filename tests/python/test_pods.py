@@ -4,13 +4,17 @@ import contextlib
 import io
 import itertools
 import socket
+import sys
 import threading
 import time
+import traceback
 
 import pytest
 
 from hvd.tools import kubernetes, pods
 from kubernetes_api import KubernetesApi
+
+TIMEOUT_S = 120
 
 
 @pytest.fixture
@@ -30,7 +34,8 @@ class Watching:
         self.found, self.said = [], []
         self.changed = threading.Condition()
         self.watch = pods.Watch(kubernetes.Api(), selector, self.take, self.say)
-        threading.Thread(target=self.watch.run, daemon=True).start()
+        self.thread = threading.Thread(target=self.watch.run, daemon=True)
+        self.thread.start()
 
     def take(self, found):
         names = sorted(pod["metadata"]["name"] for pod in found if pods.usable(pod))
@@ -51,7 +56,12 @@ class Watching:
             return self.found[-1:] == [list(names)] and is_said and int(self.watch._version) >= version
 
         with self.changed:
-            assert self.changed.wait_for(reached, 20), (names, self.found, self.said, self.watch._version)
+            seen = self.changed.wait_for(reached, TIMEOUT_S)
+            assert seen, (names, self.found, self.said, self.watch._version, *self.stack())
+
+    def stack(self):
+        frame = sys._current_frames().get(self.thread.ident)
+        return traceback.format_stack(frame) if frame else ["its thread has ended"]
 
 
 def test_pods_come_and_go(api):
@@ -100,7 +110,7 @@ def test_bookmarks_keep_the_version_young(api):
     watching.await_(version=120)
     api.end_watches()
     with api.changed:
-        assert api.changed.wait_for(lambda: len(versions_of_watches(api)) > 1, 20)
+        assert api.changed.wait_for(lambda: len(versions_of_watches(api)) > 1, TIMEOUT_S)
     first, second = versions_of_watches(api)
     assert second >= 120 > first
 
