@@ -13,7 +13,6 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <sstream>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -60,10 +59,14 @@ constexpr Duration kLease = 5s;
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  if (!file) throw InvalidArgument(path + ": cannot be read");
-  return text.str();
+  std::string text;
+  while (file) {
+    char piece[4096];
+    file.read(piece, sizeof piece);
+    text.append(piece, static_cast<std::size_t>(file.gcount()));
+  }
+  if (!file.eof()) throw InvalidArgument(path + ": cannot be read");  // there is none, or it is a folder
+  return text;
 }
 
 // Prints a line for the user, unless --quiet is given.

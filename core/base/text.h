@@ -21,6 +21,9 @@ std::optional<T> parse_number(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
 
+// Whether the byte is inside of a UTF-8 character: a text is not cut in front of it.
+constexpr bool continues_character(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
+
 // ASCII letters only.
 inline std::string in_lower_case(std::string_view text) {
   std::string result(text);

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 namespace hvd {
 
@@ -45,11 +46,14 @@ void put_short_name(std::string_view name, char* into, std::size_t size) {
     return std::fill(into + name.size(), into + size, '\0');
   }
   const std::size_t kept = size - 1 - kGap.size();
-  const std::size_t front = kept / 2, back = kept - front;
+  std::size_t front = kept / 2, back = name.size() - (kept - front);
+  while (front > 0 && continues_character(name[front])) --front;
+  while (back < name.size() && continues_character(name[back])) ++back;
+  char* const end = into + size;
   into = std::copy_n(name.begin(), front, into);
   into = std::copy(kGap.begin(), kGap.end(), into);
-  into = std::copy_n(name.end() - static_cast<std::ptrdiff_t>(back), back, into);
-  *into = '\0';
+  into = std::copy(name.begin() + static_cast<std::ptrdiff_t>(back), name.end(), into);
+  std::fill(into, end, '\0');
 }
 
 SharedMemory make_flight_memory() {

@@ -132,7 +132,8 @@ class FlightRecorder {
 // Creates memory for a recorder, for processes that start ranks. Throws Internal if that fails.
 SharedMemory make_flight_memory();
 
-// Copies at most `size` - 1 characters of the name: its beginning and its end, since names differ least in the middle.
+// Copies at most `size` - 1 bytes of the name, and no part of a UTF-8 character: its beginning and its end, since names
+// differ least in the middle.
 void put_short_name(std::string_view name, char* into, std::size_t size);
 
 }  // namespace hvd

@@ -15,6 +15,10 @@ constexpr const char* kNextProgram = ":";
 
 std::string name_of(const std::string& argument) { return argument.substr(0, argument.find('=')); }
 
+[[noreturn]] void refuse_value(const std::string& typed) {
+  throw InvalidArgument(typed + ": " + name_of(typed) + " takes no value");
+}
+
 // torchrun also accepts underscores: --nproc_per_node.
 std::string with_dashes_inside(std::string argument) {
   const auto name_end = argument.begin() + static_cast<std::ptrdiff_t>(name_of(argument).size());
@@ -149,6 +153,7 @@ bool ArgumentReader::take_own(const CLI::App& app, ProgramArguments& program_arg
   if (own == nullptr || (has_sign && own->get_expected_min() == 0)) return false;
   const Argument typed = next_++;
   const bool is_attached = is_long ? equals != std::string::npos : option.size() > 2;
+  if (own->get_expected_min() == 0 && is_attached) refuse_value(*typed);
   if (own->get_expected_min() > 0 && !is_attached) {
     option += (is_long ? "=" : "") + take_value(name, own->get_option_text());
     if (name == "--mca" || name == "--gmca") option += "=" + take_value(name, own->get_option_text());
@@ -171,6 +176,7 @@ bool ArgumentReader::take_other(const CLI::App& app, ProgramArguments& program_a
   const OtherOption* const other = find_other_option(name);
   if (other == nullptr || other->treatment == Treatment::same || other->treatment == Treatment::different) return false;
   const Argument typed = next_++;
+  if (other->values == 0 && argument.size() > name.size()) refuse_value(*typed);
   std::string value;
   for (int i = 0; i < other->values; ++i) {
     const bool is_attached = i == 0 && argument.size() > name.size();

@@ -26,11 +26,12 @@ void parse(CLI::App& app, std::vector<std::string> options) {
   app.parse(options);
 }
 
-Duration seconds_of(double value, const char* option) {
-  if (!std::isfinite(value) || value < 0 || value > kMaxSeconds) {
-    throw InvalidArgument(std::string(option) + ": a number of seconds, from 0 to 1000000000");
+Duration seconds_of(const std::string& text, const char* option) {
+  const auto number = parse_number<double>(text);
+  if (!number || !std::isfinite(*number) || *number < 0 || *number > kMaxSeconds) {
+    throw InvalidArgument(std::string(option) + " " + text + ": a number of seconds, from 0 to 1000000000");
   }
-  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*number));
 }
 
 // The value of an option as typed; empty if it is not given.
@@ -42,7 +43,7 @@ std::string typed(const CLI::App& app, const std::string& name) {
 bool is_given(const CLI::App& app, const std::string& name) { return !app.get_option(name)->empty(); }
 
 std::optional<Duration> typed_seconds(const CLI::App& app, const char* name) {
-  return is_given(app, name) ? std::optional(seconds_of(app.get_option(name)->as<double>(), name)) : std::nullopt;
+  return is_given(app, name) ? std::optional(seconds_of(typed(app, name), name)) : std::nullopt;
 }
 
 std::vector<std::string> list_of(const std::string& text, const std::string& option) {

@@ -87,8 +87,10 @@ Scalar scalar_of(const yaml_event_t& event) {
           scalar.style == YAML_PLAIN_SCALAR_STYLE};
 }
 
+// As in YAML 1.1.
 bool is_null(const Scalar& scalar) {
-  return scalar.is_plain && (scalar.text.empty() || scalar.text == "~" || scalar.text == "null");
+  const std::string& text = scalar.text;
+  return scalar.is_plain && (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL");
 }
 
 using ConfigEntry = std::pair<std::string, Scalar>;  // "section.name", or a key outside of sections

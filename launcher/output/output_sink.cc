@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 namespace hvd::launcher {
 namespace {
@@ -40,7 +41,7 @@ std::string fitted(std::string_view text, std::size_t columns) {
     const char byte = text.front();
     text.remove_prefix(1);
     if (static_cast<unsigned char>(byte) < ' ' || byte == '\x7f') continue;
-    if ((static_cast<unsigned char>(byte) & 0xc0) != 0x80) ++width;  // continues no UTF-8 character
+    if (!continues_character(byte)) ++width;
     if (width <= columns) result += byte;
   }
   return result;

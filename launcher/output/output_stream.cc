@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 namespace hvd::launcher {
 namespace {
@@ -31,9 +32,10 @@ std::string_view without_returns(std::string_view line) {
 std::string visible_part(std::string_view line) {
   while (line.ends_with('\r')) line.remove_suffix(1);
   if (const auto cr = line.rfind('\r'); cr != std::string_view::npos) line.remove_prefix(cr + 1);
-  std::string result(line.substr(0, OutputTail::kMaxLineBytes));
-  if (line.size() > OutputTail::kMaxLineBytes) result += " ...";
-  return result;
+  if (line.size() <= OutputTail::kMaxLineBytes) return std::string(line);
+  std::size_t end = OutputTail::kMaxLineBytes;
+  while (end > 0 && continues_character(line[end])) --end;
+  return std::string(line.substr(0, end)) + " ...";
 }
 
 // From the colour cube (16 to 231), which is the same on all terminals; users customize the first sixteen colours.
@@ -74,6 +76,11 @@ void LineSplitter::flush(std::string& out) {
     out += line + "\n";
   }
   partial_.clear();
+}
+
+void LineSplitter::end(std::string& out) {
+  flush(out);
+  if (tag_ && line_is_open_) emit("\n", out);
 }
 
 bool LineSplitter::has_partial() const { return !partial_.empty() && !is_overwritten(); }
@@ -177,6 +184,9 @@ void OutputStream::close() {
   if (closed_) return;
   closed_ = true;
   flush();
+  std::string line_end;
+  splitter_.end(line_end);
+  show(line_end);
   options_.file.reset();
 }
 

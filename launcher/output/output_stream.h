@@ -33,6 +33,8 @@ class LineSplitter {
   void feed(std::string_view bytes, std::string& out);
   // Appends the rest, although its line is incomplete; an overwritten line is completed with \n.
   void flush(std::string& out);
+  // The same at the end of the stream: a line with a tag is completed with \n, as another rank's tag may follow.
+  void end(std::string& out);
 
   // The rest is the beginning of a line: perhaps a prompt.
   bool has_partial() const;

@@ -125,7 +125,7 @@ std::vector<CpuGroup> map_ranks(int ranks, const Binding& binding, CpuUnit bind_
                             std::to_string(tables.count() * static_cast<std::size_t>(binding.per_unit)) +
                             " ranks here, not for " + std::to_string(ranks));
     }
-    CpuGroup cpu_group = tables.take(table % tables.count(), binding.cores_per_rank, may_share);
+    CpuGroup cpu_group = tables.take(table % tables.count(), binding.cores_per_rank.value_or(1), may_share);
     if (cpu_group.empty()) {
       throw InvalidArgument("there are too few " + std::string(threads ? "hardware threads" : "cores") +
                             " here to bind " + std::to_string(ranks) +
@@ -213,12 +213,12 @@ void parse_rank_by(std::string_view text, Binding& binding) {
 }
 
 std::vector<std::vector<int>> bind_ranks(int ranks, const Binding& binding, const std::vector<Cpu>& cpus) {
-  const bool asks_for_cores = binding.per_unit > 0 || binding.cores_per_rank > 1;
+  const bool asks_for_cores = binding.per_unit > 0 || binding.cores_per_rank;
   const CpuUnit bind_to = binding.bind_to.value_or(asks_for_cores ? CpuUnit::core : CpuUnit::node);
   if (bind_to == CpuUnit::node) return {};
   if (cpus.empty()) throw InvalidArgument("-bind-to: the CPUs of this host are not known");
   if (binding.cores_per_rank > static_cast<int>(cpus.size())) {
-    throw InvalidArgument("-map-by PE=" + std::to_string(binding.cores_per_rank) + ": there are too few cores here");
+    throw InvalidArgument("-map-by PE=" + std::to_string(*binding.cores_per_rank) + ": there are too few cores here");
   }
   std::vector<CpuGroup> places = map_ranks(ranks, binding, bind_to, cpus);
   rank_places(places, binding.rank_by.value_or(CpuUnit::slot));

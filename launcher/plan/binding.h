@@ -19,13 +19,13 @@ enum class CpuUnit { slot, hwthread, core, numa, socket, node };
 
 struct Binding {
   CpuUnit map_by = CpuUnit::slot;
-  int per_unit = 0;                // N of ppr:N:unit; 0: one from each in turn
-  int cores_per_rank = 1;          // N of PE=N
-  std::optional<CpuUnit> rank_by;  // empty: in the order of mapping
-  std::optional<CpuUnit> bind_to;  // node: not bound; empty: to cores with PE= or ppr, else not bound
-  bool oversubscribe = false;      // by -map-by: more ranks than slots are allowed
-  bool no_oversubscribe = false;   // by -map-by: the same as --nooversubscribe
-  bool overload = false;           // ranks may share the CPUs that they are bound to
+  int per_unit = 0;                   // N of ppr:N:unit; 0: one from each in turn
+  std::optional<int> cores_per_rank;  // N of PE=N
+  std::optional<CpuUnit> rank_by;     // empty: in the order of mapping
+  std::optional<CpuUnit> bind_to;     // node: not bound; empty: to cores with PE= or ppr, else not bound
+  bool oversubscribe = false;         // by -map-by: more ranks than slots are allowed
+  bool no_oversubscribe = false;      // by -map-by: the same as --nooversubscribe
+  bool overload = false;              // ranks may share the CPUs that they are bound to
   bool operator==(const Binding&) const = default;
 };
 

@@ -112,12 +112,25 @@ def test_what_fails_is_shown_with_the_reason(without_frameworks, monkeypatch, ca
     assert written.endswith("\nproblems: 4\n")
 
 
+@pytest.mark.parametrize("name", ["HVD_TIMELINE", "HOROVOD_TIMELINE", "HVD_AUTOTUNE_LOG", "HOROVOD_AUTOTUNE_LOG"])
+def test_self_tests_write_to_no_file_that_the_environment_names_for_jobs(name, monkeypatch):
+    monkeypatch.setenv(name, "results of yesterday")
+    assert name not in doctor_module.outside_job()
+
+
 @pytest.mark.parametrize(
     "name", ["HVD_RANK", "HVD_PROCESS", "HVD_ELASTIC", "HOROVOD_ELASTIC", "HVD_SERVER", "HVD_SERVERS"]
 )
 def test_self_tests_know_nothing_of_the_job_in_which_the_doctor_runs(name, monkeypatch):
     monkeypatch.setenv(name, "1")
     assert name not in doctor_module.outside_job()
+
+
+@pytest.mark.parametrize("way", doctor_module.WAYS)
+def test_ranks_reach_each_other_by_hvds_own_ways_also_where_mpi_is_asked_for(way, monkeypatch):
+    monkeypatch.setenv("HVD_CPU_BACKEND", "mpi")
+    finding = doctor_module.self_test(way, doctor_module.WAYS[way])
+    assert finding.status == "ok", finding
 
 
 def test_where_no_temporary_folder_can_be_made_that_is_a_finding(monkeypatch):

@@ -316,6 +316,8 @@ def test_a_traceback_of_several_ranks_is_shown_once(run):
 def test_output_without_a_last_line_end_is_complete(run):
     done = run("-np", 2, "sh", "-c", "printf 'rank %s' $HVD_RANK")
     assert done.stdout in ("rank 0rank 1", "rank 1rank 0")
+    tagged = run("-np", 2, "--tag-output", "sh", "-c", "printf 'rank %s' $HVD_RANK")
+    assert sorted(tagged.stdout.splitlines()) == ["[0]<stdout>:rank 0", "[1]<stdout>:rank 1"]
 
 
 @pytest.mark.timed

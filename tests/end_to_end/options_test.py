@@ -84,6 +84,12 @@ def test_settings_come_from_options_before_the_file_before_the_environment(tmp_p
     assert missing.returncode == 2 and "none.yaml: cannot be read" in missing.stderr
 
 
+@pytest.mark.parametrize("option", ["--config-file", "--hostfile"])
+def test_a_folder_is_no_file(tmp_path, option):
+    done = run(option, tmp_path, "-np", 1, "true")
+    assert done.returncode == 2 and f"hvdrun: {tmp_path}: cannot be read" in done.stderr, done
+
+
 def test_what_changes_nothing_is_said_once_unless_nobody_wants_to_hear_it():
     done = run("--prefix", "/opt/openmpi", "-np", 2, "true")
     assert done.returncode == 0 and re.fullmatch(r"hvdrun: --prefix has no effect: .*\n", done.stderr)

@@ -72,7 +72,7 @@ struct Texts {
 
 void add_options_of_work(CLI::App& app, Settings& settings, Texts& texts) {
   const char* const group = "What to measure";
-  app.add_option("collective", texts.collective)->check(CLI::IsMember(all_texts(kCollectives)))->group("");
+  app.add_option("collective", texts.collective)->group("");
   app.add_option("-d,--dtype", texts.dtype,
                  "uint8, int8, int16, int32, int64, float16, bfloat16,\n"
                  "float32 (default), float64, bool")
@@ -285,7 +285,12 @@ Settings parse_command_line(const std::vector<std::string>& arguments) {
     settings.information = std::string("hvd bench ") + hvd_version() + "\n";
     return settings;
   }
-  settings.collective = find(kCollectives, texts.collective).value();
+  const auto collective = find(kCollectives, texts.collective);
+  if (!collective) {
+    throw std::invalid_argument(texts.collective +
+                                ": allreduce, allgather, broadcast, reducescatter, alltoall or barrier");
+  }
+  settings.collective = *collective;
   settings.dtype = find(kDTypes, texts.dtype).value();
   if (reduces(settings.collective)) settings.op = find(kReduceOps, texts.op);
   check(app, settings);

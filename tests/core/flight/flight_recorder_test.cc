@@ -121,6 +121,10 @@ TEST_CASE("names are shortened in the middle, and nothing in them is a command t
   CHECK(std::string(text) == "laye..eight");
   put_short_name("layer.bias1", text, sizeof text);
   CHECK(std::string(text) == "layer.bias1");
+  put_short_name("w\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc\xc3\xbc", text, sizeof text);
+  CHECK(std::string(text) == "w\xc3\xbc..\xc3\xbc\xc3\xbc");   // whole characters of UTF-8
+  put_short_name(std::string(20, '\x80'), text, sizeof text);  // this is not UTF-8
+  CHECK(std::string(text) == "..");
   FlightRecorder recorder(-1, 0);
   recorder.submitted(operation("\x1b[2Jw\xc3\xa4\xc2\x9b\x7f"), 1);
   CHECK(read(recorder)[0].name == "?[2Jw\xc3\xa4???");

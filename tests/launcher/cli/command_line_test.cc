@@ -112,6 +112,16 @@ TEST_CASE("the hosts of several -H add up, as with mpirun") {
         "a:16,b:16,c,d");
 }
 
+TEST_CASE("a time that is no number is named, with what it may be") {
+  CHECK_THROWS_WITH(parse_command_line({"--timeout", "5m", "prog"}),
+                    "--timeout 5m: a number of seconds, from 0 to 1000000000");
+  CHECK_THROWS_WITH(parse_command_line({"--lease", "nan", "prog"}),
+                    "--lease nan: a number of seconds, from 0 to 1000000000");
+  CHECK_THROWS_WITH(parse_command_line({"--grace=-1", "prog"}),
+                    "--grace -1: a number of seconds, from 0 to 1000000000");
+  CHECK(parse_command_line({"--timeout", "1e2", "prog"}).job.timeout == 100s);
+}
+
 TEST_CASE("what is not given has its default") {
   const CommandLine line = parse_command_line({"prog"});
   const ProgramLine& program = line.programs.front();

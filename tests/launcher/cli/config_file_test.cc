@@ -72,7 +72,8 @@ TEST_CASE("each key of the file is an option of horovodrun") {
 }
 
 TEST_CASE("what has no value or no meaning is left out") {
-  for (const char* text : {"", "# nothing", "---", "~", "params:", "params: {cycle_time_ms: ~}", "params: {}"}) {
+  for (const char* text : {"", "# nothing", "---", "~", "params:", "params: {cycle_time_ms: ~}", "params: {}",
+                           "params: {cycle_time_ms: null}", "params: {cycle_time_ms: Null}", "NULL"}) {
     INFO(text);
     const ConfigOptions config = read_config(text, true, "c.yaml");
     CHECK(config.options.empty());

@@ -124,6 +124,14 @@ TEST_CASE("what mpirun knows goes to it as it was typed, and the rest as what it
         Arguments{"-H", "a:1", "-x", "HVD_AUTOTUNE", "x", ":", "-np", "1", "-x", "HVD_AUTOTUNE", "y"});
 }
 
+TEST_CASE("an option that takes no value is given none") {
+  CHECK(error_of({"--mpi=false", "ls"}) == "--mpi=false: --mpi takes no value");
+  CHECK(error_of({"-tag_output=0", "ls"}) == "-tag_output=0: -tag_output takes no value");
+  CHECK(error_of({"--autotune=0", "ls"}) == "--autotune=0: --autotune takes no value");
+  CHECK(error_of({"-no-stall-check=false", "ls"}) == "-no-stall-check=false: -no-stall-check takes no value");
+  CHECK(error_of({"--disable_cache=", "ls"}) == "--disable_cache=: --disable_cache takes no value");
+}
+
 TEST_CASE("the document has a row for each option") {
   const std::string document = other_options_document();
   CHECK(static_cast<std::size_t>(std::ranges::count(document, '\n')) > other_options().size());

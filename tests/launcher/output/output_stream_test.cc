@@ -139,6 +139,24 @@ TEST_CASE("a line that was shown in part goes on without a second tag") {
   CHECK(out == "[1] (Pdb) x\n[1] y\n");
 }
 
+TEST_CASE("a tagged line ends with its stream, so that another rank's tag begins a line") {
+  struct Row {
+    const char *bytes, *tagged, *plain;
+  };
+  const Row rows[] = {
+      {"a\nb", "[1] a\n[1] b\n", "a\nb"}, {"a\n", "[1] a\n", "a\n"}, {"1%\r2%", "[1] 2%\n", "2%\n"}, {"", "", ""}};
+  for (const Row& row : rows) {
+    LineSplitter tagged([] { return std::string("[1] "); }), plain(nullptr);
+    std::string of_tagged, of_plain;
+    tagged.feed(row.bytes, of_tagged);
+    tagged.end(of_tagged);
+    plain.feed(row.bytes, of_plain);
+    plain.end(of_plain);
+    CHECK(of_tagged == row.tagged);
+    CHECK(of_plain == row.plain);
+  }
+}
+
 TEST_CASE("a line without end does not fill the memory") {
   LineSplitter splitter(nullptr);
   const std::string piece(100'000, 'x');
@@ -199,6 +217,11 @@ TEST_CASE("a long line is cut, and one longer than the memory still shows") {
   CHECK(tail.last_lines(5) == Lines{std::string(OutputTail::kMaxLineBytes, 'x') + " ...", "end"});
   tail.feed(std::string(100'000, 'y'));
   CHECK(tail.last_lines(5) == Lines{std::string(OutputTail::kMaxLineBytes, 'y') + " ..."});
+  OutputTail of_characters;  // of two bytes each, the last of which does not fit
+  std::string line = "x";
+  while (line.size() < 2 * OutputTail::kMaxLineBytes) line += "\xc3\xbc";
+  of_characters.feed(line);
+  CHECK(of_characters.last_lines(1) == Lines{line.substr(0, OutputTail::kMaxLineBytes - 1) + " ..."});
 }
 
 TEST_CASE("a tag names rank and stream, and its colour ends with it") {

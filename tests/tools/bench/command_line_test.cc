@@ -94,6 +94,7 @@ TEST_CASE("a wrong command line is an error of one line that names what is wrong
       {{"--sizes", "8", "-b", "8"}, "--min-bytes"},
       {{"--tensors", "vgg"}, "--tensors vgg"},
       {{"--tensors", "resnet50", "--sizes", "8"}, "--sizes: --tensors says the size"},
+      {{"allgatherv"}, "allgatherv: allreduce, allgather, broadcast, reducescatter, alltoall or barrier"},
       {{"-np", "0"}, "-np 0: at least one rank"},
       {{"-np", "four"}, "four"},
       {{"--seconds", "-1"}, "--seconds"},

@@ -200,7 +200,7 @@ def self_test(way: str, shared_memory: str) -> Finding:
         launcher = [str(installation.find("bin/hvdrun")), "-timeout", str(seconds_for(SELF_TEST_SECONDS))]
     except OSError as error:
         return Finding("backends", way, PROBLEM, str(error))
-    return try_two_ranks(way, launcher, {"HVD_SHARED_MEMORY": shared_memory})
+    return try_two_ranks(way, launcher, {"HVD_SHARED_MEMORY": shared_memory, "HVD_CPU_BACKEND": "host"})
 
 
 def look_at_mpi() -> Iterator[Finding]:
@@ -285,11 +285,13 @@ def try_two_ranks(way: str, launcher: list[str], variables: dict[str, str]) -> F
 
 
 def outside_job() -> dict[str, str]:
-    """The environment without what a launcher may have set for this process."""
+    """The environment without what a launcher may have set for this process, and without files for a job's results,
+    which the self-tests would overwrite."""
     own = ["RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "STORE", "JOB_KEY", "HOSTNAME"]
     own += ["PROCESS", "ELASTIC", "SERVER", "SERVERS"]  # of elastic jobs, and of those with parameter servers
     dropped = {f"{prefix}_{name}" for prefix in ("HVD", "HOROVOD") for name in own}
     dropped |= {"RANK", "WORLD_SIZE", "HVD_TORCH_VARIABLES", "TF_CONFIG"}
+    dropped |= {f"{prefix}_{name}" for prefix in ("HVD", "HOROVOD") for name in ("TIMELINE", "AUTOTUNE_LOG")}  # files
     of_others = ("OMPI_COMM_WORLD_", "PMI_", "PMIX_", "SLURM_")
     return {name: value for name, value in os.environ.items() if name not in dropped and not name.startswith(of_others)}
 
