@@ -174,6 +174,8 @@ std::optional<FlightSnapshot> read_flight_snapshot(std::span<const std::byte> me
   static_cast<FlightProgress&>(facts) = read_flight_progress(memory);
   facts.pid = flight->pid.load(std::memory_order_acquire);
   facts.rank = flight->rank.load(kRelaxed);
+  facts.job_has_failed =
+      flight->end.state.load(std::memory_order_acquire) != static_cast<std::int32_t>(FlightEndState::none);
   facts.counters.operations = metrics.operations.value() + metrics.direct_calls.value();
   facts.counters.bytes = metrics.bytes.value() + metrics.direct_bytes.value();
   facts.counters.locked_steps = metrics.locked_steps.value();

@@ -72,7 +72,8 @@ struct RankCounters {
 struct FlightSnapshot : FlightProgress {
   std::int32_t pid = 0;  // 0: the process has not called init
   std::int32_t rank = 0;
-  std::string stall;  // the stall inspector's warning; empty: none, or the stall is over
+  std::string stall;            // the stall inspector's warning; empty: none, or the stall is over
+  bool job_has_failed = false;  // for this rank
   RankCounters counters;
   std::vector<ShardFacts> shards;  // of a parameter server
   std::int32_t awaited = kNobody;  // the parameter server that this worker waits for

@@ -86,16 +86,16 @@ OperationStatus to_rank_status(const RecordedOperation& operation, TimePoint now
           .age = std::max(age, Duration::zero())};
 }
 
-// The operations under way, and those that the job's failure has ended: a failure of the job ends all open operations
-// at once, and none completes after it, while after an operation that failed alone others complete.
-std::vector<const RecordedOperation*> open_ones(const std::vector<RecordedOperation>& operations) {
+// The operations under way, and those that the job's failure has ended: it ends all open operations at once, and none
+// completes after it, while after an operation that failed alone others complete.
+std::vector<const RecordedOperation*> open_ones(const std::vector<RecordedOperation>& operations, bool job_has_failed) {
   TimePoint last_done = TimePoint::min();
   for (const RecordedOperation& operation : operations) {
     if (operation.state == FlightState::done) last_done = std::max(last_done, operation.ended);
   }
   std::vector<const RecordedOperation*> open;
   for (const RecordedOperation& operation : operations) {
-    const bool given_up = operation.state == FlightState::failed && operation.ended >= last_done;
+    const bool given_up = job_has_failed && operation.state == FlightState::failed && operation.ended >= last_done;
     if (operation.under_way() || given_up) open.push_back(&operation);
   }
   return open;
@@ -229,7 +229,7 @@ RankStatus make_rank_status(const FlightSnapshot& facts, const std::vector<Recor
   for (const auto& since : {facts.kept_waiting, facts.waits_for_server}) {
     if (since) status.waited = std::max(status.waited, now - *since);
   }
-  const auto open = open_ones(operations);
+  const auto open = open_ones(operations, facts.job_has_failed);
   for (const RecordedOperation* operation : open) {
     if (status.open.size() < kMaxOpen) status.open.push_back(to_rank_status(*operation, now));
   }

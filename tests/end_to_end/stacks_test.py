@@ -111,6 +111,33 @@ def test_a_stall_is_told_once_with_the_line_of_the_script(start):
     assert len(told) == 1, errors
 
 
+# The last operation before the stall has failed alone: the job goes on.
+AFTER_FAILURE = """
+import time, arrays, hvd
+
+def load_batch():
+    time.sleep(6)
+
+hvd.init()
+try:
+    arrays.allreduce([1.0] * (3 + hvd.rank()), "differs")
+except hvd.HorovodInternalError:
+    print("ready", flush=True)
+if hvd.rank() == 1:
+    load_batch()
+arrays.allreduce([1.0], "last")
+hvd.shutdown()
+"""
+
+
+def test_a_stall_behind_an_operation_that_failed_alone_is_told(start):
+    process = start(AFTER_FAILURE, HVD_STALL_CHECK_TIME_SECONDS="1")
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, errors
+    behind = BEHIND.replace("operation 11", "operation 2")
+    assert len(re.findall(f"hvdrun: the job is stalled: {behind}{PLACE}\n", errors)) == 1, errors
+
+
 # argv: a file, which rank 1 makes before it sleeps. Until then rank 0 does not wait for it.
 LATE = """import hvd, os, pathlib, sys, time
 come = pathlib.Path(sys.argv[1])

@@ -39,11 +39,14 @@ TEST_CASE("why the job has ended is told once, and by whom") {
   using Kind = JobEnding::Kind;
   const Status by_another(StatusCode::peer_lost, "rank 3 is lost", 3);
   FlightRecorder recorder(-1, 5);
+  const auto job_has_failed = [&] { return read_flight_snapshot(bytes_of(recorder.memory())).value().job_has_failed; };
   CHECK(ending_of(recorder) == JobEnding{.in_job = true});
+  CHECK_FALSE(job_has_failed());
 
   SECTION("a rank that leaves has nothing to tell") {
     recorder.left();
     CHECK(ending_of(recorder) == JobEnding{});
+    CHECK_FALSE(job_has_failed());
   }
   SECTION("a consequence stays one") {
     recorder.job_ended(by_another, 5);
@@ -51,6 +54,7 @@ TEST_CASE("why the job has ended is told once, and by whom") {
     recorder.failed("raised HorovodInternalError");
     CHECK(ending_of(recorder) == JobEnding{.kind = Kind::consequence, .culprit = 3});
     CHECK(recorder.ended_by_another().has_value());
+    CHECK(job_has_failed());
   }
   SECTION("a failure stays one, in its own words") {
     recorder.job_ended(Status(StatusCode::timeout, "waited", 5), 5);

@@ -45,9 +45,15 @@ TEST_CASE("a status has what is open, the oldest first, and how far each set has
 }
 
 TEST_CASE("what a failed job has given up is open; an operation that failed by itself is not") {
-  const RankStatus alone = status_of({operation(1, FlightState::failed, 3s), operation(2, FlightState::done, 2s)});
-  CHECK(alone.open.empty());
-  const RankStatus failed = status_of({operation(1, FlightState::done, 3s), operation(2, FlightState::failed, 2s)});
+  FlightSnapshot job_failed;
+  job_failed.job_has_failed = true;
+  const std::vector<RecordedOperation> first{operation(1, FlightState::failed, 3s),
+                                             operation(2, FlightState::done, 2s)};
+  const std::vector<RecordedOperation> last{operation(1, FlightState::done, 3s), operation(2, FlightState::failed, 2s)};
+  CHECK(status_of(first).open.empty());
+  CHECK(status_of(last).open.empty());
+  CHECK(make_rank_status(job_failed, first, {}, kNow).open.empty());
+  const RankStatus failed = make_rank_status(job_failed, last, {}, kNow);
   REQUIRE(failed.open.size() == 1);
   CHECK(failed.open[0].state == OperationStatus::State::given_up);
   CHECK(failed.open[0].age == 10ms);
