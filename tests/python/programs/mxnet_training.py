@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
 import pickle
+import subprocess
+import sys
 
 import mxnet as mx
 import numpy as np
@@ -120,6 +123,8 @@ def check_trainers_of_process_sets_and_wrong_ones():
         loss.backward()
         trainer.step(1)
         equal(parameter.data(), [float(expected)])
+    parameter.grad_req = "null"
+    hvd.DistributedTrainer([parameter], "sgd", num_groups=2).step(1)  # which has nothing to do
     for options, text in [
         ({"gradient_predivide_factor": 0.0}, "must be positive"),
         ({"num_groups": -1}, "num_groups must not be negative"),
@@ -155,6 +160,26 @@ def check_an_optimizer_of_the_module_api():
     assert isinstance(restored, hvd.DistributedOptimizer) and restored.learning_rate == 0.5
 
 
+SAVING_ALONE = """
+import pickle, sys
+import mxnet as mx
+import hvd.mxnet as hvd
+hvd.init()
+sys.stdout.buffer.write(pickle.dumps(hvd.DistributedOptimizer(mx.optimizer.SGD(learning_rate=1.0))))
+"""
+
+
+def check_an_optimizer_that_a_job_of_one_has_saved():
+    """As Trainer.save_states() does: it averages here."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("HVD_", "HOROVOD_"))}
+    command = [sys.executable, "-c", SAVING_ALONE]
+    saved = subprocess.run(command, env={**own, "HVD_SIZE": "1"}, stdout=subprocess.PIPE, check=True)
+    optimizer = pickle.loads(saved.stdout)
+    weight = mx.nd.zeros(1)
+    optimizer.update(0, weight, mx.nd.array([hvd.rank()]), optimizer.create_state(0, weight))
+    equal(weight, [-0.5])
+
+
 SIGNATURES = {
     "allreduce": "tensor average name priority prescale_factor postscale_factor process_set op",
     "allreduce_": "tensor average name priority prescale_factor postscale_factor process_set op",
@@ -181,6 +206,8 @@ def check_horovods_names():
         given = list(inspect.signature(getattr(horovod, name)).parameters)
         assert given[: len(expected.split())] == expected.split(), (name, given)
     assert horovod.Compression.fp16 is hvd.Compression.fp16 and horovod.allreduce is hvd.allreduce
+    for name in ("compression", "functions", "mpi_ops"):  # which scripts use after `import horovod.mxnet as hvd` alone
+        assert getattr(horovod, name) is importlib.import_module(f"horovod.mxnet.{name}")
     with raises(hvd.HorovodInternalError, "Average and Sum here"):
         horovod.reducescatter(mx.nd.ones(2), op=horovod.Max)
     for kind in (ValueError, mx.base.MXNetError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hvd import arguments
+from hvd import arguments, basics
 from hvd.mxnet.collectives import allreduce_, grouped_allreduce_
 from hvd.mxnet.compression import Compression
 from hvd.process_set import ProcessSet, numbered_name
@@ -13,7 +13,7 @@ from hvd.reduce_op import Average, Sum, check_gradient_reduction
 
 
 class GradientSummer:
-    """Sums gradients in place. `scale`: by which sums are multiplied for the average.
+    """Sums gradients in place.
 
     `kind` and `prefix` begin the operations' names. All ranks make their summers in the same order.
     """
@@ -31,19 +31,28 @@ class GradientSummer:
         if num_groups < 0:
             raise ValueError(f"num_groups must not be negative, not {num_groups}")
         self._name = f"{prefix}{numbered_name(process_set, kind)}"
-        self._prescale_factor = 1.0 / predivide_factor
+        self._predivide_factor = predivide_factor
         self._num_groups = num_groups
         self._process_set = process_set
         self._compression = arguments.compressor(compression)
         arguments.process_set_number(process_set)  # ValueError if it is not registered
-        ranks = process_set.size() or 1
-        self._takes_part = ranks > 1 and bool(process_set.included())
-        self.scale = predivide_factor / ranks if self._takes_part else 1.0
+
+    def _ranks(self) -> int:
+        """How many ranks sum; 1: this one does not take part. Asked each time: the optimizer may have been pickled in a
+        job of another size. ValueError if hvd is not initialised."""
+        basics.rank()
+        return (self._process_set.size() or 1) if self._process_set.included() else 1
+
+    @property
+    def scale(self) -> float:
+        """By which sums are multiplied for the average."""
+        ranks = self._ranks()
+        return self._predivide_factor / ranks if ranks > 1 else 1.0
 
     def sum(self, indices: Sequence[int | str], gradients: Sequence[Any], factor: float = 1.0) -> None:
         """`indices`: the parameters', the same on every rank; the first gradients are needed first. `factor`: of the
         sums."""
-        if not self._takes_part:
+        if self._ranks() == 1:
             return
         sent = [self._compression.compress(gradient) for gradient in gradients]
         arrays = [array for array, _ in sent]
@@ -59,7 +68,7 @@ class GradientSummer:
                 gradient[:] = self._compression.decompress(array, context)
 
     def _sum_groups(self, indices: Sequence[int | str], arrays: Sequence[Any], factor: float) -> None:
-        each = -(-len(arrays) // self._num_groups)
+        each = max(1, -(-len(arrays) // self._num_groups))  # all parameters may be frozen
         for first in range(0, len(arrays), each):
             last = min(first + each, len(arrays)) - 1
             name = f"{indices[first]}:{indices[last]}"
@@ -71,7 +80,7 @@ class GradientSummer:
             op=Sum,
             name=f"{self._name}.{name}",
             priority=-position,
-            prescale_factor=self._prescale_factor,
+            prescale_factor=1.0 / self._predivide_factor,
             postscale_factor=factor,
             process_set=self._process_set,
         )

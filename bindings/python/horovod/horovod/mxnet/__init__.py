@@ -3,4 +3,7 @@ refuses what hvd can do, and scripts may count on it, the same error (`horovod.m
 """
 
 from horovod.common.util import check_extension as check_extension
+from horovod.mxnet import compression as compression
+from horovod.mxnet import functions as functions
+from horovod.mxnet import mpi_ops as mpi_ops
 from horovod.mxnet.mpi_ops import *  # noqa: F403
