@@ -119,7 +119,7 @@ std::vector<HostSlots> parse_discovered_hosts(std::string_view text) {
     if (first == std::string::npos) continue;
     list += (list.empty() ? "" : ",") + line.substr(first, line.find_last_not_of(" \t\r") + 1 - first);
   }
-  return list.empty() ? std::vector<HostSlots>() : parse_hosts(list, std::nullopt);
+  return list.empty() ? std::vector<HostSlots>() : parse_hosts(list, std::nullopt, "its list");
 }
 
 HostDiscovery::HostDiscovery(EventLoop& loop, const SignalSource& signals, std::string command, Duration interval,

@@ -273,11 +273,11 @@ std::optional<Allocation> default_hostfile(const Environment& environment, const
 
 }  // namespace
 
-std::vector<HostSlots> parse_hosts(std::string_view text, std::optional<int> without_number) {
+std::vector<HostSlots> parse_hosts(std::string_view text, std::optional<int> without_number, const std::string& where) {
   std::vector<HostSlots> result;
   while (true) {
     const auto comma = text.find(',');
-    HostSlots host = parse_host(text.substr(0, comma), "-H");
+    HostSlots host = parse_host(text.substr(0, comma), where);
     if (!host.slots) host.slots = without_number;
     add_host(result, std::move(host));
     if (comma == std::string_view::npos) return result;

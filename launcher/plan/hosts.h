@@ -24,8 +24,9 @@ struct HostSlots {
 };
 
 // Parses "node1:4,b,me@c:2"; b has `without_number` slots, if that is not empty. Entries of the same host add up.
-// Throws InvalidArgument.
-std::vector<HostSlots> parse_hosts(std::string_view text, std::optional<int> without_number = 1);
+// Throws InvalidArgument, which begins with `where`.
+std::vector<HostSlots> parse_hosts(std::string_view text, std::optional<int> without_number = 1,
+                                   const std::string& where = "-H");
 
 // Parses the lines of a hostfile: "HOST slots=N max_slots=M username=NAME" (Open MPI, Horovod) or "HOST:N user=NAME"
 // (MPICH). # and // begin a comment, and = may have spaces around it. Entries of the same host add up; a host named

@@ -106,7 +106,8 @@ std::string status_table(const std::vector<StatusOfRank>& processes);
 // waited 12.4 s; it is at train.py:48 in load_batch". Empty if no rank has waited for `stall_time` (in init: for
 // 0.5 s), or all ranks do the same. Of parameter servers: "rank 3 (host h2) has kept ranks 0-2 waiting for
 // 12.4 s at server 1 (host h1), because its clock is behind; it is at train.py:48 in load_batch", "server 1 (host h2)
-// is stopped, as by SIGSTOP or Ctrl-Z; rank 0 has waited 12.4 s for it".
+// is stopped, as by SIGSTOP or Ctrl-Z; rank 0 has waited 12.4 s for it". Where the ranks' records do not say who is
+// missing: what the stall inspector says.
 std::string find_stragglers(const std::vector<StatusOfRank>& processes, Duration stall_time);
 
 // The part of that sentence that stays while the stall lasts: without the time waited and the place in the script.

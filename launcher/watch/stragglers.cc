@@ -14,6 +14,7 @@ using Ranks = std::vector<const StatusOfRank*>;
 
 constexpr Duration kStartGracePeriod = 500ms;  // ranks rarely start at the same moment
 constexpr Duration kMoment = 500ms;
+constexpr std::string_view kStalled = "stalled: ";  // how the stall inspector's warnings begin
 
 std::string operation_text(const OperationStatus& operation) {
   return printable(operation.what) + " '" + printable(operation.name) + "'";
@@ -90,7 +91,10 @@ Wait wait_for(const OperationStatus& operation, const std::vector<StatusOfRank>&
   return wait;
 }
 
-// The longest wait first; each operation once.
+// A join waits for as long as other ranks have work: what these wait for says more.
+bool is_join(const Wait& wait) { return wait.operation->what == collective_name(Collective::join); }
+
+// The longest wait first, joins last; each operation once.
 std::vector<Wait> all_waits(const std::vector<StatusOfRank>& ranks, Duration stall_time) {
   std::vector<Wait> waits;
   for (const StatusOfRank& rank : ranks) {
@@ -105,8 +109,9 @@ std::vector<Wait> all_waits(const std::vector<StatusOfRank>& ranks, Duration sta
       if (wait.operation->age >= stall_time) waits.push_back(std::move(wait));
     }
   }
-  std::stable_sort(waits.begin(), waits.end(),
-                   [](const Wait& a, const Wait& b) { return a.operation->age > b.operation->age; });
+  std::stable_sort(waits.begin(), waits.end(), [](const Wait& a, const Wait& b) {
+    return is_join(a) != is_join(b) ? is_join(b) : a.operation->age > b.operation->age;
+  });
   return waits;
 }
 
@@ -200,6 +205,17 @@ std::string not_performing_text(const Wait& wait) {
   return culprits_text(late) + " " + has(late) + " submitted " + operation_text(*wait.operation) + " " +
          number_text(*wait.operation) + " but " + does(late) + " not perform it, as " + numbers_text(active) + " " +
          has(active) + " done for " + age_text(wait.operation->age) + place_text(late);
+}
+
+// What the stall inspector has found, for where the ranks' records do not say who is missing: it knows the members of
+// every set, and all operations.
+std::string warning_text(const std::vector<StatusOfRank>& ranks, const Wait& wait) {
+  const bool is_submitted_by_some = std::ranges::any_of(
+      wait.in_it, [&](const StatusOfRank* rank) { return find(*rank, *wait.operation)->state == State::waits; });
+  const Ranks warned = with_status(ranks, [](const RankStatus& status) { return !status.stall.empty(); });
+  if (!is_submitted_by_some || warned.empty()) return "";
+  const std::string& warning = warned.front()->status->stall;
+  return printable(warning.substr(warning.starts_with(kStalled) ? kStalled.size() : 0));
 }
 
 // ---- Parameter servers
@@ -355,7 +371,7 @@ std::string find_stragglers(const std::vector<StatusOfRank>& processes, Duration
   for (const auto& text_of : {not_submitted_text, different_operations_text, no_answer_text, not_performing_text}) {
     if (std::string text = first(text_of); !text.empty()) return text;
   }
-  return "";
+  return first([&](const Wait& wait) { return warning_text(ranks, wait); });
 }
 
 std::string stable_part_of(const std::string& sentence) {

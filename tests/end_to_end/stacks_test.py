@@ -165,6 +165,28 @@ def test_a_rank_that_does_not_come_is_told_with_the_line_of_the_script(hvdrun, t
     assert re.findall(f"hvdrun: the job is stalled: {sentence}; it is at script.py:5 in <module>\n", done.stderr), done
 
 
+# Rank 1 has done nothing in the set yet.
+FIRST_OF_SET = """
+import time, arrays, hvd
+hvd.init()
+some = hvd.add_process_set([0, 1])
+print("ready", flush=True)
+if hvd.rank() == 1:
+    time.sleep(6)
+if hvd.rank() < 2:
+    arrays.allreduce([1.0], "first", process_set=some.process_set_id)
+hvd.shutdown()
+"""
+
+
+def test_a_stall_in_the_first_operation_of_a_process_set_is_told(start):
+    process = start(FIRST_OF_SET, options=("-np", 3), HVD_STALL_CHECK_TIME_SECONDS="1")
+    _, errors = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, errors
+    sentence = r"waiting for rank 1 on \S+ \(pid \d+\) to submit allreduce 'allreduce.first' \(\d\.\d s\)"
+    assert len(re.findall(f"hvdrun: the job is stalled: {sentence}\n", errors)) == 1, errors
+
+
 def test_a_rank_that_is_stopped_inside_a_locked_schedule_is_told(start):
     process = start(LOOP, HVD_STALL_CHECK_TIME_SECONDS="1")
     pid = int(re.search(r"rank 1 .*?pid (\d+)", ask("stacks", process.pid).stdout)[1])

@@ -77,9 +77,15 @@ TEST_CASE("one sentence says who is behind") {
   StatusOfRank out_of_set_5 = rank(1, 9, {});
   StatusOfRank behind_in_set_5 = rank(2, 9, {});
   behind_in_set_5.status->sets.push_back({5, 1, 1});
+  OperationStatus join = in("<join>", 9, 20s);
+  join.what = "join";
   StatusOfRank many = rank(1, 100, {in("a", 101, 13s)});
   many.status->more_open = 50;
   many.status->sets = {{0, 151, 100}};
+  const auto warned = [](StatusOfRank rank) {
+    rank.status->stall = "stalled: waiting for rank 1 on h1 to submit allreduce 'w' (1.0 s)";
+    return rank;
+  };
   const Case cases[] = {
       {"nobody", {}, ""},
       {"all work", {rank(0, 3, {}), rank(1, 3, {})}, ""},
@@ -148,9 +154,22 @@ TEST_CASE("one sentence says who is behind") {
       {"in a set of some ranks",
        {in_set_5, out_of_set_5, behind_in_set_5},
        "rank 2 (host h2) has not submitted allreduce 'w' (operation 2 of set 5), for which rank 0 has waited 5.0 s"},
+      {"one has joined, which says nothing of the operation that others wait for",
+       {rank(0, 8, {join}), rank(1, 8, {in("w", 9, 3s)}), rank(2, 8, {})},
+       "rank 2 (host h2) has not submitted allreduce 'w' (operation 9 of set 0), for which rank 1 has waited 3.0 s"},
+      {"one has not joined",
+       {rank(0, 8, {join}), rank(1, 8, {})},
+       "rank 1 (host h1) has not submitted join '<join>' (operation 9 of set 0), for which rank 0 has waited 20.0 s"},
       {"more is open than is told",
        {rank(0, 100, {in("z", 120, 12s)}), many, rank(2, 100, {})},
        "rank 2 (host h2) has not submitted allreduce 'a' (operation 101 of set 0), for which rank 1 has waited 13.0 s"},
+      {"in a set of which the late rank has no record, the stall inspector knows who it is",
+       {warned(rank(0, 9, {in("w", 1, 5s, State::waits, 5)})), warned(rank(1, 9, {})), rank(2, 9, {})},
+       "waiting for rank 1 on h1 to submit allreduce 'w' (1.0 s)"},
+      {"a warning that is over", {warned(rank(0, 9, {})), warned(rank(1, 9, {}))}, ""},
+      {"a warning, and an operation that all perform",
+       {warned(rank(0, 4, {in("a", 5, 3s, performing)})), warned(rank(1, 4, {in("a", 5, 3s, performing)}))},
+       ""},
   };
   for (const Case& one : cases) {
     INFO(one.what);
