@@ -30,6 +30,7 @@ def raised(source: str, name: str) -> BaseException:
         ("raise KeyError('a\\nb')", r"raised KeyError: 'a\nb' (train.py:1)"),
         ("raise ValueError('one\\ntwo')", "raised ValueError: one (train.py:1)"),
         ("raise ValueError()", "raised ValueError (train.py:1)"),
+        ("raise ValueError('no \\udcff.csv')", r"raised ValueError: no \udcff.csv (train.py:1)"),
         ("raise ValueError('x' * 1000)", f"raised ValueError: {'x' * 197}... (train.py:1)"),
         ("class E(Exception):\n  def __str__(self): raise E\nraise E", "raised E (train.py:3)"),
         ("import json\njson.loads('{')", "raised JSONDecodeError: Expecting property name"),

@@ -33,7 +33,8 @@ def describe(error: BaseException) -> str:
     if words := _first_line(error):
         text += f": {words}"
     place = _place_in_script(error.__traceback__)
-    return f"{text} ({place})" if place else text
+    # Names of files that are not UTF-8 have surrogates, which no message can carry.
+    return (f"{text} ({place})" if place else text).encode(errors="backslashreplace").decode()
 
 
 def _first_line(error: BaseException) -> str:
