@@ -249,7 +249,8 @@ const Setting kSettings[] = {
     {"HVD_SCHEDULE_LOCK", "", "1", "0: ranks negotiate in every step, also when steps repeat.",
      [](Config& c, std::string_view t) { c.negotiation.schedule_lock = parse_flag(t); }},
     {"HVD_STALL_CHECK_DISABLE", "HOROVOD_STALL_CHECK_DISABLE", "0",
-     "1: say nothing when some ranks wait for an operation that others have not submitted.",
+     "1: say nothing when some ranks wait for an operation that others have not submitted, and do not give it up: "
+     "HVD_STALL_SHUTDOWN_TIME_SECONDS has no effect.",
      [](Config& c, std::string_view t) { c.timeouts.stall_check = !parse_flag(t); }},
     {"HVD_STALL_CHECK_TIME_SECONDS", "HOROVOD_STALL_CHECK_TIME_SECONDS", "10",
      "Seconds after which a stall is reported, with the missing ranks and the names of the operations.",
