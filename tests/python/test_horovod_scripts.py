@@ -76,6 +76,20 @@ def test_run_with_options(tmp_path):
     assert (tmp_path / "rank.0" / "stdout").exists()
 
 
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        ({"num_proc": 0}, "num_proc must be at least 1, not 0"),
+        ({"num_proc": -2}, "num_proc must be at least 1, not -2"),
+        ({"hosts": "localhost:1", "hostfile": "hosts"}, "hosts and hostfile exclude each other"),
+        ({"use_gloo": True, "use_mpi": True}, "use_gloo and use_mpi exclude each other"),
+    ],
+)
+def test_run_refuses_arguments_that_make_no_sense(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        horovod.run(place, (0,), **arguments)
+
+
 def lose_process(lost: str) -> tuple[int, int]:
     """Rank and size at the end."""
     import hvd

@@ -41,8 +41,9 @@ def test_rank_0_writes_what_the_operations_did(tmp_path):
     assert {event["name"] for event in events if event["ph"] == "i"} == {"CYCLE_START"}
 
 
-def test_a_program_starts_and_stops_it(tmp_path):
-    path = tmp_path / "timeline.json"
+@pytest.mark.parametrize("name", ["timeline.json", "caf\udce9.json"])  # as Python reads a name that is no UTF-8
+def test_a_program_starts_and_stops_it(tmp_path, name):
+    path = tmp_path / name
     program = f"""
 import arrays, hvd
 hvd.init()

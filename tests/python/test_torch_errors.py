@@ -192,6 +192,22 @@ def test_an_argument_of_a_wrong_type_is_told_what_it_may_be(what):
     assert still_works()
 
 
+OUT_OF_RANGE = {
+    "new set": (lambda ones: hvd.add_process_set([0, 2**40]), "ranks is 1099511627776: expected the number of a rank"),
+    "splits": (lambda ones: hvd.alltoall(ones, splits=[2**64 - 1, 1]), "splits is .*: expected .*, below 2..63"),
+    "name": (lambda ones: hvd.allreduce(ones, name="caf\udce9"), "a name cannot have a surrogate in it"),
+}
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("what", OUT_OF_RANGE)
+def test_an_argument_that_the_runtime_cannot_hold_is_refused(what):
+    call, text = OUT_OF_RANGE[what]
+    with pytest.raises(ValueError, match=text):
+        call(torch.ones(4))
+    assert still_works()
+
+
 @pytest.mark.ranks(2)
 def test_a_name_with_nul_is_refused():
     with pytest.raises(ValueError, match="cannot have a NUL character"):

@@ -40,16 +40,20 @@ def rank(value: Any, name: str) -> int:
 
 def ranks(value: Any, name: str) -> list[int]:
     try:
-        return [operator.index(one) for one in value]
+        numbers = [operator.index(one) for one in value]
     except TypeError:
         raise TypeError(_wrong(name, value, "numbers of ranks, as in [0, 2]")) from None
+    return [rank(number, name) for number in numbers]
 
 
 def rows(value: Any, name: str) -> list[int]:
     try:
-        return [operator.index(one) for one in value]
+        numbers = [operator.index(one) for one in value]
     except TypeError:
         raise TypeError(_wrong(name, value, "a number of rows for each rank")) from None
+    if not all(-(2**63) <= number < 2**63 for number in numbers):  # as a difference of unsigned integers may be
+        raise ValueError(_wrong(name, value, "a number of rows for each rank, below 2**63"))
+    return numbers
 
 
 def factor(value: Any, name: str) -> float:
@@ -76,6 +80,10 @@ def operation_name(value: Any) -> str:
         raise TypeError(_wrong("name", value, "a str, or None"))
     if "\0" in value:
         raise ValueError(f"name is {value!r}: a name cannot have a NUL character in it")
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # as Python reads a file's name that is no UTF-8
+        raise ValueError(f"name is {value!r}: a name cannot have a surrogate in it, which is no character") from None
     return value
 
 

@@ -492,7 +492,7 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
     Raises:
         ValueError: the file cannot be written, another one is being written, or hvd is not initialised.
     """
-    _native.start_timeline(os.fspath(file_path), mark_cycles)
+    _native.start_timeline(os.fsencode(file_path), mark_cycles)
 
 
 def stop_timeline() -> None:

@@ -14,7 +14,7 @@ def run(
     func: Callable[..., Any],
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,
-    num_proc: int = 1,
+    num_proc: int | None = 1,
     min_num_proc: int | None = None,
     max_num_proc: int | None = None,
     slots: int | None = None,
@@ -76,11 +76,15 @@ def run(
     """
     from horovod.runner import translation
     from horovod.runner.arguments import make_parser
+    from hvd.arguments import positive
     from hvd.exceptions import RankFailedError
     from hvd.run_function import run as run_on_ranks
 
+    _require_one_at_most(hosts=hosts, hostfile=hostfile, host_discovery_script=host_discovery_script)
+    _require_one_at_most(use_gloo=use_gloo, use_mpi=use_mpi)
     options = make_parser().parse_args([])
-    options.num_proc = _newer("np", np, "num_proc", num_proc)
+    num_proc = _newer("np", np, "num_proc", num_proc)
+    options.num_proc = None if num_proc is None else positive(num_proc, "num_proc")
     options.min_num_proc = _newer("min_np", min_np, "min_num_proc", min_num_proc)
     options.max_num_proc = _newer("max_np", max_np, "max_num_proc", max_num_proc)
     options.slots, options.reset_limit, options.cooldown_range = slots, reset_limit, cooldown_range
@@ -110,6 +114,13 @@ def run(
         if isinstance(of_rank, RankFailedError):
             raise RankFailedError(str(of_rank), of_rank.rank) from error
         raise
+
+
+def _require_one_at_most(**arguments: Any) -> None:
+    """As the parser does for the options of these names."""
+    given = [name for name, value in arguments.items() if value]
+    if len(given) > 1:
+        raise ValueError(f"horovod.run: {' and '.join(given)} exclude each other: give one of them")
 
 
 def _newer(old_name: str, old: int | None, name: str, value: int | None) -> int | None:
