@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/net/frame.h"
 
 namespace hvd::simulation {
 
@@ -80,10 +81,19 @@ struct Traffic {
 };
 
 // The transmission time of `bytes` on a link.
-Duration gap(const LinkParameters& link, std::size_t bytes);
+inline Duration gap(const LinkParameters& link, std::size_t bytes) {
+  return std::chrono::round<Duration>(
+      std::chrono::duration<double, std::nano>(8.0 * static_cast<double>(bytes) / link.gbit));
+}
 
 // Bytes of a message on Ethernet: with the header of our frame, and those of each segment.
-std::size_t with_headers(std::size_t bytes);
+inline std::size_t with_headers(std::size_t bytes) {
+  constexpr std::size_t kSegmentBytes = 1448;      // of TCP with timestamps on Ethernet
+  constexpr std::size_t kSegmentHeaderBytes = 90;  // Ethernet with preamble and gap, IPv4, TCP
+  constexpr std::size_t kFrameKindBytes = 1;       // see ControlLinks
+  const std::size_t framed = bytes + kFrameHeaderBytes + kFrameKindBytes;
+  return framed + (framed + kSegmentBytes - 1) / kSegmentBytes * kSegmentHeaderBytes;
+}
 
 class Network {
  public:

@@ -17,32 +17,30 @@ namespace {
 
 // How long hvd_shutdown() waits for the calls of other threads to return after all their operations have ended.
 constexpr Duration kReturnTimeout = std::chrono::seconds(5);
-constexpr Duration kLookAgain = std::chrono::microseconds(100);
 
-// A thread's cached runtime. Separate from the pointer itself, whose destructor makes thread-local access slower.
-struct Remembered {
-  std::uint64_t changes = 0;
-  const std::weak_ptr<Runtime>* runtime = nullptr;
+// Separate from OwnPointer, whose destructor makes thread-local access slower.
+constinit thread_local CachedRuntime cached;
+
+// Gives the thread's pointer back when it ends. A thread that calls hvd even afterwards takes another one for good.
+class OwnPointer {
+ public:
+  explicit OwnPointer(HazardPointers& pointers) : pointers_(pointers) {}
+  OwnPointer(const OwnPointer&) = delete;
+  OwnPointer& operator=(const OwnPointer&) = delete;
+  ~OwnPointer() {
+    cached = {};
+    if (own_ != nullptr) HazardPointers::give_back(*std::exchange(own_, nullptr));
+  }
+
+  HazardPointers::Pointer* get() {
+    if (own_ == nullptr) own_ = &pointers_.take();
+    return own_;
+  }
+
+ private:
+  HazardPointers& pointers_;
+  HazardPointers::Pointer* own_ = nullptr;
 };
-constinit thread_local Remembered remembered;
-
-// Clears the cache before the pointer is destroyed, for threads that still call hvd while they end.
-struct Kept {
-  std::weak_ptr<Runtime> runtime;
-  ~Kept() { remembered = {}; }
-};
-
-std::weak_ptr<Runtime>& kept() {
-  thread_local Kept kept;
-  return kept.runtime;
-}
-
-// A call on another thread holds the runtime until it returns. Without the wait, the runtime's resources would be
-// released after shutdown has returned.
-void wait_for_last_call(const std::shared_ptr<Runtime>& runtime) {
-  const Deadline deadline = deadline_after(kReturnTimeout);
-  while (runtime.use_count() > 1 && Clock::now() < deadline) std::this_thread::sleep_for(kLookAgain);
-}
 
 // Describes the exception that ends the process, to follow a rank's name: "raised std::runtime_error: bad data".
 std::string uncaught_text() {
@@ -160,8 +158,8 @@ void Instance::shut_down() {
     const auto end = member ? runtime->flight().ended_by_another() : std::nullopt;
     if (end && end->culprit >= 0) member->report_unreachable(end->culprit);
     if (is_launched) runtime->let_cause_end_first();
-    wait_for_last_call(runtime);
-    runtime.reset();
+    // Calls on other threads may use it a little longer, and its resources are to be released when this one returns.
+    users_.retire(std::move(runtime), deadline_after(kReturnTimeout));
   }
   caller_memory_.drop_unused_arenas(nullptr);
   in_use_ = false;
@@ -216,16 +214,14 @@ std::optional<ExpectedRank> Instance::expected_rank() const {
   return expected_rank_;
 }
 
-std::shared_ptr<Runtime> Instance::runtime() {
+RuntimeInUse Instance::runtime() {
   refuse_if_forked(*this);
-  const Remembered own = remembered;
-  if (own.changes == changes_.load(std::memory_order_acquire)) {
-    if (std::shared_ptr<Runtime> runtime = own.runtime->lock()) return runtime;
-  }
-  return ask_anew();
+  RuntimeInUse used;
+  while (!used.take(cached, changes_)) ask_anew();
+  return used;
 }
 
-std::shared_ptr<Runtime> Instance::joined_runtime() {
+RuntimeInUse Instance::joined_runtime() {
   if (!stands_by_) return runtime();
   throw Error(StatusCode::not_initialized, "this process stands by, and has not joined the elastic job yet");
 }
@@ -245,29 +241,24 @@ void Instance::serves(std::shared_ptr<const Metrics> metrics) {
 }
 
 std::shared_ptr<EpochMember> Instance::member() {
-  const auto initialized = runtime();  // throws without
+  const RuntimeInUse initialized = runtime();  // throws without
   const MutexLock lock(mutex_);
   return member_;
 }
 
 std::shared_ptr<const JobServices> Instance::job_services() {
-  const auto initialized = runtime();
+  const RuntimeInUse initialized = runtime();
   const MutexLock lock(mutex_);
   return job_services_;
 }
 
 // Caches only a valid runtime; a thread without one asks again.
-std::shared_ptr<Runtime> Instance::ask_anew() {
+void Instance::ask_anew() {
   if (stands_by_) leave_standby();
-  MutexLock lock(mutex_);
-  const std::uint64_t changes = changes_;
-  std::shared_ptr<Runtime> runtime = runtime_;
-  lock.unlock();
-  if (!runtime) throw Error(StatusCode::not_initialized, "hvd is not initialised: call init() first");
-  std::weak_ptr<Runtime>& own = kept();
-  own = runtime;
-  remembered = {changes, &own};
-  return runtime;
+  thread_local OwnPointer own(users_);
+  const MutexLock lock(mutex_);
+  if (!runtime_) throw Error(StatusCode::not_initialized, "hvd is not initialised: call init() first");
+  cached = {.changes = changes_, .runtime = runtime_.get(), .in_use = own.get()};
 }
 
 }  // namespace hvd

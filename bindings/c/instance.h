@@ -11,8 +11,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "bindings/c/caller_memory.h"
+#include "core/base/hazard_pointer.h"
 #include "core/base/mutex.h"
 #include "core/bootstrap/elastic.h"
 #include "core/bootstrap/rendezvous.h"
@@ -41,6 +43,45 @@ struct JoinedJob {
   bool is_launched = true;  // by a launcher, which sees this process end
 };
 
+// What a thread remembers of the runtime: it is the present one while the instance's number of changes is the same.
+struct CachedRuntime {
+  std::uint64_t changes = 0;
+  Runtime* runtime = nullptr;
+  HazardPointers::Pointer* in_use = nullptr;
+};
+
+// The runtime of this process, which is not destroyed before this object.
+class RuntimeInUse {
+ public:
+  RuntimeInUse() = default;
+  RuntimeInUse(RuntimeInUse&& other) noexcept
+      : runtime_(other.runtime_), in_use_(std::exchange(other.in_use_, nullptr)), before_(other.before_) {}
+  ~RuntimeInUse() {
+    if (in_use_ != nullptr) in_use_->restore(before_);
+  }
+
+  // False if the runtime has changed.
+  bool take(const CachedRuntime& cached, const std::atomic<std::uint64_t>& changes) {
+    if (cached.in_use == nullptr) return false;
+    before_ = cached.in_use->exchange(cached.runtime);
+    if (cached.changes != changes.load(std::memory_order_acquire)) {
+      cached.in_use->restore(before_);
+      return false;
+    }
+    runtime_ = cached.runtime;
+    in_use_ = cached.in_use;
+    return true;
+  }
+
+  Runtime& operator*() const { return *runtime_; }
+  Runtime* operator->() const { return runtime_; }
+
+ private:
+  Runtime* runtime_ = nullptr;
+  HazardPointers::Pointer* in_use_ = nullptr;
+  const void* before_ = nullptr;
+};
+
 class Instance {
  public:
   static Instance& get();
@@ -58,12 +99,12 @@ class Instance {
   // The place that this process would have if the next epoch began now. Empty unless it stands by.
   std::optional<ExpectedRank> expected_rank() const;
 
-  // Joins the job if this process stands by. Throws an Error with StatusCode::not_initialized. Held for the length of
-  // one call: shut_down() waits up to 5 s until all holders have released it. Each thread caches the pointer, so that
-  // the common case takes no lock.
-  std::shared_ptr<Runtime> runtime();
+  // Joins the job if this process stands by. Throws an Error with StatusCode::not_initialized. Used for the length of
+  // one call: shut_down() waits up to 5 s until no thread uses the runtime. Each thread caches it, so that the common
+  // case takes no lock.
+  RuntimeInUse runtime();
   // For functions that concern only this process: throws also if it stands by.
-  std::shared_ptr<Runtime> joined_runtime();
+  RuntimeInUse joined_runtime();
 
   // The metrics of this rank, or of the parameter server that this process runs. Throws as joined_runtime().
   std::shared_ptr<const Metrics> metrics();
@@ -96,7 +137,7 @@ class Instance {
  private:
   Instance();
   [[noreturn]] static void on_terminate();
-  std::shared_ptr<Runtime> ask_anew();
+  void ask_anew();
   std::shared_ptr<Runtime> current() const;  // null: this process is in no job
   void leave_standby();
   void join(const Environment& environment, const std::optional<Rendezvous>& rendezvous) REQUIRES(lifecycle_);
@@ -108,6 +149,7 @@ class Instance {
   std::atomic<bool> forked_{false};
   std::terminate_handler earlier_terminate_ = nullptr;  // replaced by on_terminate(); set once, by init()
   std::atomic<std::uint64_t> changes_{1};               // incremented when runtime_ changes
+  HazardPointers users_;                                // of runtimes, by thread
   mutable Mutex mutex_ ACQUIRED_AFTER(lifecycle_);      // held only briefly
   std::shared_ptr<Runtime> runtime_ GUARDED_BY(mutex_);
   std::shared_ptr<EpochMember> member_ GUARDED_BY(mutex_);  // of the same job

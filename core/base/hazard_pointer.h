@@ -1,0 +1,98 @@
+// HazardPointers: for each thread, the object that it uses at the moment, so that whoever destroys an object can wait
+// until no thread uses it. A use costs two stores, where a reference count takes two atomic read-modify-writes.
+//
+// M. M. Michael, Hazard Pointers: Safe Memory Reclamation for Lock-Free Objects, IEEE TPDS 15(6), 2004. The barrier
+// that each use needs is executed on demand by the thread that destroys, where the kernel can do that: membarrier(2).
+#pragma once
+
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "core/base/clock.h"
+#include "core/base/mutex.h"
+
+namespace hvd {
+
+class HazardPointers {
+ public:
+  // Of one thread at a time.
+  class alignas(64) Pointer {
+   public:
+    explicit Pointer(bool has_barrier) : has_barrier_(has_barrier) {}
+
+    // Publishes `object`, which must not be accessed before a check that it is still the current one. Returns what to
+    // restore() at the end: uses may be nested.
+    const void* exchange(const void* object) {
+      const void* const before = object_.load(std::memory_order_relaxed);
+      object_.store(object, std::memory_order_relaxed);
+      if (has_barrier_) {
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+      } else {
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+      }
+      return before;
+    }
+    void restore(const void* before) { object_.store(before, std::memory_order_release); }
+
+   private:
+    friend class HazardPointers;
+
+    std::atomic<const void*> object_{nullptr};
+    const bool has_barrier_;
+    std::atomic<bool> taken_{false};
+  };
+
+  // Any thread, as the following functions.
+  Pointer& take() {
+    const MutexLock lock(mutex_);
+    const auto free = std::ranges::find_if(pointers_, [](const Pointer& pointer) { return !pointer.taken_; });
+    Pointer& pointer = free != pointers_.end() ? *free : pointers_.emplace_back(has_barrier_);
+    pointer.taken_ = true;
+    return pointer;
+  }
+  // Takes no lock: a thread may end in a forked child, where the lock may be held for ever.
+  static void give_back(Pointer& pointer) { pointer.taken_.store(false, std::memory_order_release); }
+
+  // Takes over the last reference to an object that is no longer the current one, and drops it as soon as no thread
+  // uses the object. Waits for that until the deadline; what is used for longer is destroyed by a later call.
+  void retire(std::shared_ptr<const void> object, Deadline deadline) {
+    const auto is_unused = [this](const auto& one) { return one.use_count() == 1 && !uses(one.get()); };
+    const MutexLock retiring(retiring_);
+    retired_.push_back(std::move(object));
+    while (true) {
+      std::erase_if(retired_, is_unused);
+      if (retired_.empty() || Clock::now() >= deadline) return;
+      std::this_thread::sleep_for(kPollInterval);
+    }
+  }
+
+ private:
+  static constexpr Duration kPollInterval = std::chrono::microseconds(100);
+
+  bool uses(const void* object) const {
+    if (has_barrier_) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const MutexLock lock(mutex_);
+    return std::ranges::any_of(
+        pointers_, [&](const Pointer& pointer) { return pointer.object_.load(std::memory_order_acquire) == object; });
+  }
+
+  // Whether the kernel executes a barrier on all threads of the process on demand (Linux 4.14, unless filtered).
+  const bool has_barrier_ = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0) == 0;
+  Mutex retiring_;  // held throughout retire()
+  std::vector<std::shared_ptr<const void>> retired_ GUARDED_BY(retiring_);
+  mutable Mutex mutex_ ACQUIRED_AFTER(retiring_);
+  std::deque<Pointer> pointers_ GUARDED_BY(mutex_);
+};
+
+}  // namespace hvd
