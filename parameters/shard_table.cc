@@ -358,9 +358,9 @@ void ShardTable::check_room(std::size_t new_rows, std::size_t more_bytes) const 
   if (tables_.has_room(more)) return;
   throw InvalidArgument("table '" + spec_.name + "' is full: shard " + std::to_string(tables_.shard) + " has " +
                         std::to_string(tables_.bytes()) + " bytes of at most " + std::to_string(tables_.memory) +
-                        " (HVD_SERVER_MEMORY), and needs " + std::to_string(more) + " more for " +
-                        std::to_string(new_rows) +
-                        " new rows: raise the limit, start more servers, or limit the table's rows");
+                        " (HVD_SERVER_MEMORY), and needs " + std::to_string(more) + " more" +
+                        (new_rows > 0 ? " for " + std::to_string(new_rows) + " new rows" : "") +
+                        ": raise the limit, start more servers, or limit the table's rows");
 }
 
 }  // namespace hvd

@@ -286,6 +286,8 @@ std::vector<HostSlots> parse_hosts(std::string_view text, std::optional<int> wit
 }
 
 std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& name) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // as editors of Windows write it
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   std::vector<HostSlots> result;
   int number = 0;
   for (std::istringstream lines{std::string(text)}; !lines.eof();) {

@@ -261,6 +261,8 @@ def test_columns_that_no_array_has(tmp_path):
         read("struct")
     with pytest.raises(ValueError, match=r"no column tree in .*, which has hole, gap"):
         read("tree")
+    (twice,) = hvd.data.parquet(tmp_path, 2, columns=["matrix", "gap", "gap"], shuffle=False)
+    assert list(twice) == ["matrix", "gap"]
 
 
 @pytest.mark.parametrize("lists", [[[1, 2], [3, 4], [5], [6, 7, 8]], [[1, 2], [3, 4], [5, 6, 7], [8, 9, 10]]], ids=str)

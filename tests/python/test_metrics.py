@@ -30,6 +30,11 @@ def test_a_name_that_comes_again_is_a_hit(ranks):
     hvd.barrier()
 
 
+def test_what_is_no_earlier_result_is_refused():
+    with pytest.raises(TypeError, match="since is 5: expected an earlier result"):
+        hvd.metrics(since=5)
+
+
 @pytest.mark.ranks
 def test_steps_that_repeat_cost_no_message(ranks):
     def step():

@@ -73,6 +73,13 @@ def test_a_reader_that_has_seen_enough_ends_a_command_quietly(arguments):
     assert done.stderr == ""
 
 
+def test_output_that_a_full_disk_does_not_take_is_told():
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "hvd", "--environment"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (1, "hvd: the output cannot be written: No space left on device\n")
+
+
 def test_the_script_is_the_module():
     script = Path(sys.executable).with_name("hvd")
     done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=300)

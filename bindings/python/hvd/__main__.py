@@ -4,6 +4,7 @@ lies, which variables there are."""
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -39,9 +40,19 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         # `hvd doctor | head`: the reader has seen enough. What is still buffered has nowhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _drop_output()
+        print(f"hvd: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
     return code
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(arguments: list[str]) -> int:

@@ -467,7 +467,10 @@ def metrics(since: Mapping[str, float] | None = None) -> dict[str, float]:
 
     Raises:
         ValueError: hvd is not initialised.
+        TypeError: `since` is no result of this function.
     """
+    if since is not None and not isinstance(since, Mapping):
+        raise TypeError(f"since is {since!r}: expected an earlier result of metrics()")
     now = _native.metrics()
     if "HVD_PROCESS" in os.environ:
         now |= elastic_counters

@@ -662,6 +662,7 @@ class ParameterServers:
 
         Raises:
             ValueError: there is no snapshot, or it is damaged.
+            HorovodInternalError: a server was lost, or the job ended.
             TimeoutError: after `timeout` seconds; the servers go on with it.
         """
         Handle(self._native.restore(os.path.abspath(folder)), None).wait(timeout)

@@ -39,7 +39,8 @@ TEST_CASE("hostfiles of Open MPI, Horovod and MPICH are read") {
         Row{"a slots = 4 max_slots =8\nb slots= 2// two\n// none\n", {{"a", 4, 8}, {"b", 2}}},
         Row{"a cpu=2 slots_max=4\nb count=3 slots-max=3", {{"a", 2, 4}, {"b", 3, 3}}},
         Row{"a username=me slots=2\nb:3 user=me", {{"a", 2, {}, "me"}, {"b", 3, {}, "me"}}},
-        Row{"me@a slots=2", {{"a", 2, {}, "me"}}}}) {
+        Row{"me@a slots=2", {{"a", 2, {}, "me"}}}, Row{"\xEF\xBB\xBF# saved on Windows\r\na", {{"a"}}},
+        Row{"\xEF\xBB\xBF\x61 slots=2", {{"a", 2}}}}) {
     CAPTURE(row.text);
     CHECK(parse_hostfile(row.text) == row.hosts);
   }

@@ -35,7 +35,7 @@ class Parquet:
             columns = [columns]
         if columns is not None and len(columns) == 0:
             raise ValueError("columns is empty: name one at least, or leave it out to read all")
-        self.columns = list(columns) if columns is not None else names
+        self.columns = list(dict.fromkeys(columns)) if columns is not None else names
         if unknown := [name for name in self.columns if name not in names]:
             raise ValueError(f"no column {', '.join(unknown)} in {files.paths[0]}, which has {', '.join(names)}")
 
