@@ -107,6 +107,7 @@ void PolledScript::finish_if_complete() {
     const auto limit = static_cast<int>(seconds(kScriptTimeout));
     return callbacks_.failed("has not ended within " + std::to_string(limit) + " s, and was killed");
   }
+  if (is_watching_ && status.ok()) return;  // it is started again
   if (is_watching_) return callbacks_.failed(ending_text(status) + ", and is started again");
   callbacks_.ended(text_, status);
 }

@@ -12,11 +12,12 @@ LAST_STEP = 10  # of four ranks, after the change
 basics.init()
 pair = process_set.add_process_set([0, 3])
 even = process_set.add_process_set(lambda size: range(0, size, 2))
+first = process_set.add_process_set([0, 1, 2])  # all ranks, after the loss
 state = elastic.ObjectState(elastic.from_source(objects.broadcast_object), basics.rank, step=0, after=0)
 
 
 def check(sets, ranks):
-    assert sets.ranks == ranks, sets
+    assert sets.ranks == ranks and sets.process_set_id is not None, sets
     if sets.included():
         assert objects.allgather_object(basics.rank(), name=f"in {ranks}", process_set=sets) == ranks
 
@@ -27,6 +28,7 @@ def train(state):
         size = basics.size()
         check(inner, [1])
         check(even, list(range(0, size, 2)))
+        check(first, [0, 1, 2])
         if size == 4:
             check(pair, [0, 3])
         else:
@@ -41,6 +43,7 @@ def train(state):
 
 
 elastic.run_fn(train, elastic.join_anew)(state)
+assert process_set.remove_process_set(first)
 assert process_set.remove_process_set(pair) and len(process_set.registered()) == 3
 assert process_set.remove_process_set(process_set._registered[-1]) and sorted(process_set.registered()) == [
     0,

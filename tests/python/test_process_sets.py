@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import hvd
+from hvd import process_set
 from launching import PROGRAMS, run_job
 
 
@@ -48,6 +49,23 @@ def test_what_makes_no_sense():
     assert hvd.remove_process_set(process_set)
     with pytest.raises(hvd.HorovodInternalError, match="alike"):
         hvd.add_process_set([hvd.rank()])
+    assert hvd.allreduce(np.ones(1), op=hvd.Sum).item() == 2
+
+
+@pytest.mark.ranks(2)
+def test_sets_that_have_the_same_ranks_in_an_epoch_are_one():
+    """As after the loss of ranks: [0, 1] of four, and all of two."""
+    own = hvd.add_process_set([1])
+    shared = {number: hvd.ProcessSet(ranks) for number, ranks in ((0, [0, 1]), (own.process_set_id, [1]))}
+    process_set._defined.extend(shared.values())
+    process_set.register_defined()
+    assert [one.process_set_id for one in shared.values()] == list(shared)
+    for one in (own, shared[0]):
+        assert hvd.remove_process_set(one) and one.process_set_id is None
+    last = shared[max(shared)]
+    if last.included():
+        assert hvd.allreduce(np.ones(1), op=hvd.Sum, process_set=last).item() == 1
+    assert hvd.remove_process_set(last) and list(process_set.registered()) == [0]
     assert hvd.allreduce(np.ones(1), op=hvd.Sum).item() == 2
 
 

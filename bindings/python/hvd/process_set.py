@@ -187,7 +187,23 @@ def register_defined() -> None:
     for one in _defined:
         if one.process_set_id is None:
             with contextlib.suppress(ValueError):  # on all ranks alike: the epoch does not have its ranks
-                _register(one)
+                _register_or_share(one)
+
+
+def _register_or_share(added: ProcessSet) -> None:
+    """Sets that differ in a larger epoch may have the same ranks in a smaller one, where they share a number."""
+    added._find_ranks()
+    for number, ranks in registered().items():
+        if ranks == added.ranks:
+            added.process_set_id = number
+            _registered.append(added)
+            return
+    _register(added)
+
+
+def _is_shared(process_set: ProcessSet) -> bool:
+    others = [one for one in (global_process_set, *_registered) if one is not process_set]
+    return any(other.process_set_id == process_set.process_set_id for other in others)
 
 
 def note_definitions() -> None:
@@ -245,7 +261,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     is_known = process_set.process_set_id is not None or process_set in _defined
     if process_set is global_process_set or not is_known or not _native.is_initialized():
         return False
-    if process_set.process_set_id is not None:
+    if process_set.process_set_id is not None and not _is_shared(process_set):
         _native.remove_process_set(process_set.process_set_id)
     _forget(process_set)
     return True

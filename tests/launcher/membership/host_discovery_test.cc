@@ -81,3 +81,11 @@ TEST_CASE("a discovery script may stay, and is started again if it ends") {
   CHECK(heard[4] == "c---:1 ");
   CHECK(access(file.c_str(), F_OK) != 0);  // it was given the time to tidy up
 }
+
+TEST_CASE("a discovery script that marks the end of its list, and ends, has not failed") {
+  const testing::TemporaryFolder folder;
+  const std::string file = folder / "runs";
+  const std::string script =
+      "echo >> " + file + "; case $(wc -l < " + file + ") in 1|2) echo a:1;; *) echo b:1;; esac; echo ---";
+  CHECK(discover(script, 2) == std::vector<std::string>{"a:1 ", "b:1 "});
+}
