@@ -119,6 +119,25 @@ def test_the_loop(error, expected):
     assert state.calls == expected and run.__name__ == "train" and run.__doc__ == "Trains."
 
 
+def test_a_rank_that_is_lost_while_callbacks_are_called_breaks_the_epoch():
+    state, errors = Recorded(), [HorovodInternalError("lost"), HostsUpdatedInterrupt(True)]
+
+    def callback():
+        state.calls.append("callback")
+        if errors:
+            raise errors.pop()
+
+    def train(state):
+        state.calls.append("train")
+        if state.calls.count("train") == 1:
+            raise HostsUpdatedInterrupt(True)
+
+    state.register_reset_callbacks([callback])
+    elastic.run_fn(train, lambda: state.calls.append("shutdown and init"))(state)
+    anew = ["shutdown and init", "reset", "callback"]
+    assert state.calls == ["sync", "train", *anew, *anew, "restore", *anew, "sync", "train"]
+
+
 def test_a_newcomer_makes_room_before_the_others_wait_for_it(monkeypatch):
     state = Recorded()
     state.make_room = lambda: state.calls.append("room")
@@ -185,6 +204,26 @@ def test_a_bar_of_an_earlier_epoch_counts_no_longer(monkeypatch):
 def test_other_exceptions_leave_the_loop():
     with pytest.raises(KeyError):
         elastic.run_fn(lambda state: {}["a"], lambda: None)(Recorded())
+
+
+@pytest.mark.parametrize("is_in_sync", [False, True], ids=["training", "synchronisation"])
+def test_ranks_that_disagree_again_after_the_same_step_leave_the_loop(is_in_sync):
+    state, left = Recorded(), []
+
+    def disagree(*_):
+        assert len(left) < 9
+        if not is_in_sync and len(left) < 2:
+            state.commit()
+        error = HorovodInternalError("ranks disagree")
+        error.is_mismatch = len(left) != 2  # that one is another failure
+        left.append(state._finished_steps)
+        raise error
+
+    if is_in_sync:
+        state.sync = disagree
+    with pytest.raises(HorovodInternalError, match="ranks disagree"):
+        elastic.run_fn(disagree, lambda: None)(state)
+    assert left == ([0, 0] if is_in_sync else [1, 2, 2, 2, 2])
 
 
 def test_exceptions():

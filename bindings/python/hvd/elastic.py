@@ -345,6 +345,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
         TypeError: its first argument is no State.
         InitError: no new job, or epoch, could be joined.
         SystemExit: with code 0, in a process for which the job has no place any more.
+        HorovodInternalError: the ranks have disagreed about an operation twice, after the same step: they would again.
         Exception: whatever `func` raises besides HorovodInternalError and HostsUpdatedInterrupt.
     """
 
@@ -356,9 +357,10 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                 "such as hvd.elastic.TorchState"
             )
         skip_sync, left_at = False, None
+        mismatch_after: int | None = None  # finished steps
         numbers = process_set.numbers_of_names()
         process_set.note_definitions()
-        is_newcomer = _native.stands_by()
+        is_newcomer = is_reset = _native.stands_by()
         state._is_synchronized = state._is_at_step = state._is_saved = False
         if "HVD_PROCESS" in os.environ and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             _native.watch_preemption()
@@ -368,24 +370,28 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                     is_newcomer = False
                     state.make_room()
                     basics.leave_standby()
-                    state.on_reset()
+                if is_reset:
+                    state.on_reset()  # callbacks may have operations, which fail if a rank is lost meanwhile
                 _synchronize(state, is_needed=not skip_sync or _has_newcomers())
                 if _native.is_initialized():
                     _native.report_synchronized()
-                state._is_at_step = state._is_saved = False
+                is_reset = state._is_at_step = state._is_saved = False
                 _count_epoch(left_at)
                 return func(state, *args, **kwargs)
-            except HorovodInternalError:
+            except HorovodInternalError as error:
+                if error.is_mismatch and mismatch_after == state._finished_steps:
+                    raise
+                mismatch_after = state._finished_steps if error.is_mismatch else None
                 left_at = time.monotonic()
                 basics.elastic_counters["elastic_failures"] += 1
                 state._go_back()
                 skip_sync = False
             except HostsUpdatedInterrupt as interrupt:
                 left_at = time.monotonic()
-                skip_sync = interrupt.skip_sync
+                skip_sync = interrupt.skip_sync and not is_reset
             reset()
             process_set.set_back_numbers(numbers)
-            state.on_reset()
+            is_reset = True
 
     return run
 
