@@ -20,6 +20,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
+#include "core/base/process.h"
 
 namespace hvd {
 
@@ -28,14 +29,14 @@ class HazardPointers {
   // Of one thread at a time.
   class alignas(64) Pointer {
    public:
-    explicit Pointer(bool has_barrier) : has_barrier_(has_barrier) {}
+    explicit Pointer(const std::atomic<bool>& has_barrier) : has_barrier_(has_barrier) {}
 
     // Publishes `object`, which must not be accessed before a check that it is still the current one. Returns what to
     // restore() at the end: uses may be nested.
     const void* exchange(const void* object) {
       const void* const before = object_.load(std::memory_order_relaxed);
       object_.store(object, std::memory_order_relaxed);
-      if (has_barrier_) {
+      if (has_barrier_.load(std::memory_order_relaxed)) {
         std::atomic_signal_fence(std::memory_order_seq_cst);
       } else {
         std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -48,13 +49,22 @@ class HazardPointers {
     friend class HazardPointers;
 
     std::atomic<const void*> object_{nullptr};
-    const bool has_barrier_;
+    const std::atomic<bool>& has_barrier_;
     std::atomic<bool> taken_{false};
   };
+
+  ~HazardPointers() NO_THREAD_SAFETY_ANALYSIS {
+    if (registering_.joinable()) registering_.join();
+  }
 
   // Any thread, as the following functions.
   Pointer& take() {
     const MutexLock lock(mutex_);
+    if (pointers_.empty()) {
+      registering_ = start_thread("hvd-barrier", [this] {
+        has_barrier_ = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0) == 0;
+      });
+    }
     const auto free = std::ranges::find_if(pointers_, [](const Pointer& pointer) { return !pointer.taken_; });
     Pointer& pointer = free != pointers_.end() ? *free : pointers_.emplace_back(has_barrier_);
     pointer.taken_ = true;
@@ -79,20 +89,23 @@ class HazardPointers {
  private:
   static constexpr Duration kPollInterval = std::chrono::microseconds(100);
 
-  bool uses(const void* object) const {
+  bool uses(const void* object) {
+    const MutexLock lock(mutex_);
+    if (registering_.joinable()) registering_.join();
     if (has_barrier_) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0);
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    const MutexLock lock(mutex_);
     return std::ranges::any_of(
         pointers_, [&](const Pointer& pointer) { return pointer.object_.load(std::memory_order_acquire) == object; });
   }
 
-  // Whether the kernel executes a barrier on all threads of the process on demand (Linux 4.14, unless filtered).
-  const bool has_barrier_ = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0) == 0;
+  // Whether the kernel executes a barrier on all threads of the process on demand (Linux 4.14, unless filtered). It
+  // takes up to 20 ms to prepare that in a process of several threads; until then each use executes the barrier itself.
+  std::atomic<bool> has_barrier_{false};
   Mutex retiring_;  // held throughout retire()
   std::vector<std::shared_ptr<const void>> retired_ GUARDED_BY(retiring_);
-  mutable Mutex mutex_ ACQUIRED_AFTER(retiring_);
+  Mutex mutex_ ACQUIRED_AFTER(retiring_);
   std::deque<Pointer> pointers_ GUARDED_BY(mutex_);
+  std::thread registering_ GUARDED_BY(mutex_);  // started by the first take()
 };
 
 }  // namespace hvd
