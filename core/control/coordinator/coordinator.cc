@@ -135,10 +135,11 @@ void Coordinator::receive_hit(const RankMessage& message, std::uint32_t slot, Ti
     violation(message.ranks, "means cache slot " + std::to_string(slot) + ", which it had no part in");
   }
   if (meant == cache.current(slot)) {
-    Negotiation& negotiation = negotiations_.in_slot(slot);
-    const bool nothing_pending = negotiation.failed.empty() && joins_.failed.empty();
-    if (nothing_pending && (!negotiation.open || negotiation.cached == meant)) {
-      return apply_outcome(negotiation, negotiations_.add_hit(negotiation, message, meant, now), now);
+    NegotiatedName& name = negotiations_.in_slot(slot);
+    const bool nothing_pending = name.failed.empty() && joins_.failed.empty();
+    if (nothing_pending && (!name.open || name.open->cached == meant)) {
+      Negotiations::Outcome outcome = negotiations_.add_hit(name, message, meant, now);
+      return apply_outcome(*name.open, std::move(outcome), now);
     }
   }
   receive_request(message, meant->request_of(message.ranks), now);
@@ -158,20 +159,20 @@ void Coordinator::receive_request(const RankMessage& message, const SharedReques
   if (!joining.empty()) join(joining, name, now);
 }
 
-void Coordinator::submit(Negotiation& negotiation, const RankMessage& message, const SharedRequest& request,
+void Coordinator::submit(NegotiatedName& name, const RankMessage& message, const SharedRequest& request,
                          TimePoint now) {
-  if (!negotiation.failed.empty() || !joins_.failed.empty()) {
-    const std::string& name = *negotiation.name;
-    RankSet free = deliver_failures(name, negotiation.failed.take_oldest(message.ranks), message.ranks);
+  if (!name.failed.empty() || !joins_.failed.empty()) {
+    RankSet free = deliver_failures(*name.name, name.failed.take_oldest(message.ranks), message.ranks);
     // Unnamed operations of ranks that have not come to a join that was given up are outdated.
-    if (is_generated_name(name)) free = deliver_failures(name, joins_.failed.oldest(free), free);
-    if (free.empty()) return negotiations_.forget_if_idle(negotiation);
+    if (is_generated_name(*name.name)) free = deliver_failures(*name.name, joins_.failed.oldest(free), free);
+    if (free.empty()) return negotiations_.forget_if_idle(name);
     if (free != message.ranks) {
       const RankMessage rest{.ranks = free, .applied = message.applied, .latest = message.latest};
-      return submit(negotiation, rest, request_of(free, message.ranks, request), now);
+      return submit(name, rest, request_of(free, message.ranks, request), now);
     }
   }
-  apply_outcome(negotiation, negotiations_.add_request(negotiation, message, request, now), now);
+  Negotiations::Outcome outcome = negotiations_.add_request(name, message, request, now);
+  apply_outcome(*name.open, std::move(outcome), now);
 }
 
 void Coordinator::join(const RankSet& ranks, const std::string& name, TimePoint now) {
@@ -213,8 +214,8 @@ void Coordinator::execute(Negotiation& negotiation) {
   const bool complete = negotiation.asked.count() == all_.count();
   if (!complete) negotiations_.collect_requests(negotiation);
   if (negotiation.cached) {
-    outgoing_.entries.push_back({negotiation.slot, std::nullopt});
-    learner_.executed(negotiation.slot, outgoing_.number, negotiation.applied);
+    outgoing_.entries.push_back({negotiation.of.slot, std::nullopt});
+    learner_.executed(negotiation.of.slot, outgoing_.number, negotiation.applied);
     return negotiations_.close(negotiation);
   }
   Response response = negotiation.draft->response();
@@ -224,7 +225,7 @@ void Coordinator::execute(Negotiation& negotiation) {
   row_bytes_ += bytes;
   // Responses that do not repeat would only evict those that do; and small long-lived allocations between large ones
   // make the heap of a program with changing names grow.
-  response.slot = complete && !is_counted(*negotiation.name) ? negotiations_.slot_for(negotiation) : kNoSlot;
+  response.slot = complete && !is_counted(*negotiation.of.name) ? negotiations_.slot_for(negotiation.of) : kNoSlot;
   if (response.slot == kNoSlot || negotiations_.cache().current(response.slot)) learner_.disturbed();
   if (response.slot != kNoSlot) {
     learner_.executed(response.slot, outgoing_.number, negotiation.applied);
@@ -235,7 +236,7 @@ void Coordinator::execute(Negotiation& negotiation) {
 }
 
 void Coordinator::fail(Negotiation& negotiation, const Status& status) {
-  append_error(*negotiation.name, status, negotiation.asked);
+  append_error(*negotiation.of.name, status, negotiation.asked);
   negotiations_.fail(negotiation, status);
 }
 
@@ -294,7 +295,7 @@ void Coordinator::inspect_stalls(TimePoint now) {
   }
   std::ranges::stable_sort(waiters, {}, &Negotiation::since);
   for (const Negotiation* negotiation : waiters) {
-    waiting.push_back({.name = *negotiation->name,
+    waiting.push_back({.name = *negotiation->of.name,
                        .collective = negotiation->agreement().first().collective,
                        .since = negotiation->since,
                        .missing = difference(expected, negotiation->asked).to_vector()});

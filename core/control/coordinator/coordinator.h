@@ -93,7 +93,7 @@ class Coordinator {
   void receive(const RankMessage& message, TimePoint now);
   void receive_hit(const RankMessage& message, std::uint32_t slot, TimePoint now);
   void receive_request(const RankMessage& message, const SharedRequest& request, TimePoint now);
-  void submit(Negotiation& negotiation, const RankMessage& message, const SharedRequest& request, TimePoint now);
+  void submit(NegotiatedName& name, const RankMessage& message, const SharedRequest& request, TimePoint now);
   void join(const RankSet& ranks, const std::string& name, TimePoint now);
 
   // Functions that may end a negotiation may also erase it, so callers call them last.

@@ -11,8 +11,8 @@ namespace {
 // and wait for a rank that never comes back.
 constexpr std::size_t kMaxPendingFailures = 1 << 16;
 
-bool is_scheduled(const Negotiation& negotiation, const ScheduleLearner& learner) {
-  return negotiation.slot != kNoSlot && learner.has(negotiation.slot);
+bool is_scheduled(const NegotiatedName& name, const ScheduleLearner& learner) {
+  return name.slot != kNoSlot && learner.has(name.slot);
 }
 
 }  // namespace
@@ -26,7 +26,7 @@ Negotiations::Negotiations(const Options& options, const Joins& joins, StallInsp
       describe_rank_(std::move(describe_rank)),
       cache_(options.cache_capacity) {}
 
-Negotiation& Negotiations::of(const std::string& name) {
+NegotiatedName& Negotiations::of(const std::string& name) {
   auto found = names_.find(name);
   if (found == names_.end()) {
     found = names_.try_emplace(name).first;
@@ -37,19 +37,17 @@ Negotiation& Negotiations::of(const std::string& name) {
 
 // ---- Who has asked
 
-Negotiations::Outcome Negotiations::add_hit(Negotiation& negotiation, const RankMessage& message,
-                                            const AgreementPtr& meant, TimePoint now) {
-  if (!negotiation.open) {
-    open(negotiation, message.ranks.lowest(), now);
-    negotiation.cached = meant;
-  }
+Negotiations::Outcome Negotiations::add_hit(NegotiatedName& name, const RankMessage& message, const AgreementPtr& meant,
+                                            TimePoint now) {
+  Negotiation& negotiation = open(name, message.ranks, now);
+  if (!negotiation.cached) negotiation.cached = meant;
   mark_asked(negotiation, message.ranks, message.latest);
   return update_readiness(negotiation);
 }
 
-Negotiations::Outcome Negotiations::add_request(Negotiation& negotiation, const RankMessage& message,
+Negotiations::Outcome Negotiations::add_request(NegotiatedName& name, const RankMessage& message,
                                                 const SharedRequest& request, TimePoint now) {
-  if (!negotiation.open) open(negotiation, message.ranks.lowest(), now);
+  Negotiation& negotiation = open(name, message.ranks, now);
   collect_requests(negotiation);
   std::string fault = find_fault_in(negotiation, message.ranks, request);
   mark_asked(negotiation, message.ranks, message.latest);
@@ -73,17 +71,12 @@ Negotiations::Outcome Negotiations::update_readiness(Negotiation& negotiation) c
   return {.ready = negotiation.ready};
 }
 
-void Negotiations::open(Negotiation& negotiation, int first, TimePoint now) {
+Negotiation& Negotiations::open(NegotiatedName& name, const RankSet& ranks, TimePoint now) {
+  if (name.open) return *name.open;
   ++open_count_;
-  negotiation.open = true;
-  negotiation.ready = false;
-  negotiation.since = now;
-  negotiation.order = next_order();
-  negotiation.first = first;
-  negotiation.applied = 0;
-  negotiation.asked.clear();
-  if (negotiation.slot != kNoSlot) cache_.hold(negotiation.slot);
+  if (name.slot != kNoSlot) cache_.hold(name.slot);
   stalls_.started(now);
+  return name.open.emplace(Negotiation{.of = name, .since = now, .order = next_order(), .first = ranks.lowest()});
 }
 
 void Negotiations::collect_requests(Negotiation& negotiation) const {
@@ -110,11 +103,11 @@ std::string Negotiations::find_fault_in(const Negotiation& negotiation, const Ra
 
 void Negotiations::mark_asked(Negotiation& negotiation, const RankSet& ranks, std::uint64_t applied) const {
   if (joins_.ranks.intersects(ranks)) {
-    report_violation(intersection(joins_.ranks, ranks), "submits '" + *negotiation.name + "' after a join",
+    report_violation(intersection(joins_.ranks, ranks), "submits '" + *negotiation.of.name + "' after a join",
                      describe_rank_);
   }
   if (negotiation.asked.intersects(ranks)) {
-    report_violation(intersection(negotiation.asked, ranks), "submits '" + *negotiation.name + "' twice",
+    report_violation(intersection(negotiation.asked, ranks), "submits '" + *negotiation.of.name + "' twice",
                      describe_rank_);
   }
   negotiation.asked.add(ranks);
@@ -123,63 +116,62 @@ void Negotiations::mark_asked(Negotiation& negotiation, const RankSet& ranks, st
 
 // ---- Cache slots
 
-std::uint32_t Negotiations::slot_for(Negotiation& negotiation) {
-  if (negotiation.slot != kNoSlot) return negotiation.slot;
+std::uint32_t Negotiations::slot_for(NegotiatedName& name) {
+  if (name.slot != kNoSlot) return name.slot;
   const std::uint32_t slot = cache_.take();
   if (slot == kNoSlot) return slot;
   if (slot >= by_slot_.size()) by_slot_.resize(slot + std::size_t{1});
-  if (Negotiation* evicted = by_slot_[slot]) {
+  if (NegotiatedName* evicted = by_slot_[slot]) {
     evicted->slot = kNoSlot;
     forget_if_idle(*evicted);
   }
-  by_slot_[slot] = &negotiation;
-  return negotiation.slot = slot;
+  by_slot_[slot] = &name;
+  return name.slot = slot;
 }
 
 void Negotiations::store(Negotiation& negotiation, std::uint64_t number, std::uint64_t applied_by_all) {
   auto content = std::make_shared<const Agreement>(std::move(*negotiation.draft));
-  cache_.store(negotiation.slot, std::move(content), number, applied_by_all);
+  cache_.store(negotiation.of.slot, std::move(content), number, applied_by_all);
 }
 
 // ---- The end of negotiations
 
 void Negotiations::close(Negotiation& negotiation) {
+  NegotiatedName& name = negotiation.of;
   --open_count_;
-  negotiation.open = false;
-  negotiation.cached.reset();
-  negotiation.draft.reset();
-  if (negotiation.slot != kNoSlot) cache_.release(negotiation.slot);
+  name.open.reset();
+  if (name.slot != kNoSlot) cache_.release(name.slot);
   stalls_.ended();
-  forget_if_idle(negotiation);
+  forget_if_idle(name);
 }
 
 void Negotiations::fail(Negotiation& negotiation, const Status& status) {
   const RankSet late = difference(difference(all_, negotiation.asked), joins_.ranks);
   if (!late.empty()) {
-    negotiation.failed.add(status, late, next_order());
-    limit_failures(negotiation);
+    negotiation.of.failed.add(status, late, next_order());
+    limit_failures(negotiation.of);
   }
   close(negotiation);
 }
 
-void Negotiations::forget_if_idle(Negotiation& negotiation) {
-  if (negotiation.open || negotiation.slot != kNoSlot || !negotiation.failed.empty()) return;
-  names_.erase(names_.find(*negotiation.name));
+void Negotiations::forget_if_idle(NegotiatedName& name) {
+  if (name.open || name.slot != kNoSlot || !name.failed.empty()) return;
+  names_.erase(names_.find(*name.name));
 }
 
 void Negotiations::drop_before(const RankSet& ranks, std::uint64_t order) {
-  std::vector<Negotiation*> with_failures;
-  for (auto& [name, negotiation] : names_) {
-    if (!negotiation.failed.empty()) with_failures.push_back(&negotiation);
+  std::vector<NegotiatedName*> with_failures;
+  for (auto& [text, name] : names_) {
+    if (!name.failed.empty()) with_failures.push_back(&name);
   }
-  for (Negotiation* negotiation : with_failures) {
-    negotiation->failed.drop_before(ranks, order);
-    forget_if_idle(*negotiation);
+  for (NegotiatedName* name : with_failures) {
+    name->failed.drop_before(ranks, order);
+    forget_if_idle(*name);
   }
 }
 
 // The oldest are dropped: a rank that is so late waits until its own operation reaches the stall limit.
-void Negotiations::limit_failures(const Negotiation& newest) {
+void Negotiations::limit_failures(const NegotiatedName& newest) {
   names_by_failure_.emplace_back(*newest.name, newest.failed.newest());
   while (!names_by_failure_.empty()) {
     const auto& [name, order] = names_by_failure_.front();
@@ -199,8 +191,8 @@ void Negotiations::limit_failures(const Negotiation& newest) {
 
 std::vector<Negotiation*> Negotiations::open() {
   std::vector<Negotiation*> open;
-  for (auto& [name, negotiation] : names_) {
-    if (negotiation.open) open.push_back(&negotiation);
+  for (auto& [text, name] : names_) {
+    if (name.open) open.push_back(&*name.open);
   }
   std::sort(open.begin(), open.end(), [](const Negotiation* a, const Negotiation* b) { return a->order < b->order; });
   return open;
@@ -208,10 +200,10 @@ std::vector<Negotiation*> Negotiations::open() {
 
 bool Negotiations::agree_with(const ScheduleLearner& learner) const {
   return std::all_of(names_.begin(), names_.end(), [&](const auto& entry) {
-    const Negotiation& negotiation = entry.second;
-    const bool as_scheduled = !negotiation.open || (negotiation.cached && is_scheduled(negotiation, learner));
+    const NegotiatedName& name = entry.second;
+    const bool as_scheduled = !name.open || (name.open->cached && is_scheduled(name, learner));
     // A late submission outside the schedule breaks the lock when it comes.
-    return as_scheduled && (negotiation.failed.empty() || !is_scheduled(negotiation, learner));
+    return as_scheduled && (name.failed.empty() || !is_scheduled(name, learner));
   });
 }
 

@@ -168,25 +168,30 @@ class CoordinatorCache {
   const AgreementPtr nothing_;
 };
 
-// The state of one name, while it has an open negotiation, pending failures or a cache slot.
+struct NegotiatedName;
+
+// A negotiation in progress.
 struct Negotiation {
+  NegotiatedName& of;
+  TimePoint since;
+  std::uint64_t order;        // of opening, among all negotiations
+  int first;                  // the rank whose request the others are compared with
+  bool ready = false;         // nothing is missing
+  std::uint64_t applied = 0;  // the most messages that a rank had applied when it asked
+  RankSet asked{};
+  // Requests so far: hits on `cached`, or full requests collected in `draft`.
+  AgreementPtr cached{};
+  std::optional<Agreement> draft{};
+
+  const Agreement& agreement() const { return cached ? *cached : *draft; }
+};
+
+// The state of one name, while it has a negotiation in progress, pending failures or a cache slot.
+struct NegotiatedName {
   const std::string* name = nullptr;
   std::uint32_t slot = kNoSlot;
   PendingFailures failed;  // earlier negotiations
-
-  // The negotiation in progress.
-  bool open = false;
-  bool ready = false;  // nothing is missing
-  TimePoint since{};
-  std::uint64_t order = 0;    // of opening, among all negotiations
-  int first = 0;              // the rank whose request the others are compared with
-  std::uint64_t applied = 0;  // the most messages that a rank had applied when it asked
-  RankSet asked;
-  // Requests so far: hits on `cached`, or full requests collected in `draft`.
-  AgreementPtr cached;
-  std::optional<Agreement> draft;
-
-  const Agreement& agreement() const { return cached ? *cached : *draft; }
+  std::optional<Negotiation> open;
 };
 
 // The join in progress, and those that were given up.
@@ -213,24 +218,23 @@ class Negotiations {
   };
 
   // The name's state, which is made if there is none.
-  Negotiation& of(const std::string& name);
+  NegotiatedName& of(const std::string& name);
   // The state of the name whose response is the slot's current content, which is not empty.
-  Negotiation& in_slot(std::uint32_t slot) { return *by_slot_[slot]; }
+  NegotiatedName& in_slot(std::uint32_t slot) { return *by_slot_[slot]; }
   const CoordinatorCache& cache() const { return cache_; }
 
   // Ranks ask for the current content of the name's cache slot. Requires that this has no pending failures, and no
   // negotiation in progress that is about something else.
-  Outcome add_hit(Negotiation& negotiation, const RankMessage& message, const AgreementPtr& meant, TimePoint now);
-  // These ranks ask for the name by a whole request.
-  Outcome add_request(Negotiation& negotiation, const RankMessage& message, const SharedRequest& request,
-                      TimePoint now);
+  Outcome add_hit(NegotiatedName& name, const RankMessage& message, const AgreementPtr& meant, TimePoint now);
+  // These ranks ask for the name by a whole request. Afterwards it has a negotiation in progress, as after add_hit().
+  Outcome add_request(NegotiatedName& name, const RankMessage& message, const SharedRequest& request, TimePoint now);
   // Whether nothing is missing any more, or what is missing will never come.
   Outcome update_readiness(Negotiation& negotiation) const;
 
   // Converts hits to whole requests, for a negotiation that differs from the last one.
   void collect_requests(Negotiation& negotiation) const;
   // The cache slot for the name's response, and what the slot held; kNoSlot if there is none to be had.
-  std::uint32_t slot_for(Negotiation& negotiation);
+  std::uint32_t slot_for(NegotiatedName& name);
   // Moves the requests of the negotiation into its slot, as the content from message `number` on.
   void store(Negotiation& negotiation, std::uint64_t number, std::uint64_t applied_by_all);
 
@@ -239,7 +243,7 @@ class Negotiations {
   // The same, with an error that the next submission of each rank that has not asked gets, too.
   void fail(Negotiation& negotiation, const Status& status);
   // Erases the state of a name that nobody needs.
-  void forget_if_idle(Negotiation& negotiation);
+  void forget_if_idle(NegotiatedName& name);
   // Drops what failed before the join that these ranks have come to; they will not ask for it.
   void drop_before(const RankSet& ranks, std::uint64_t order);
   // A number higher than any before, by which failures and negotiations are ordered.
@@ -253,18 +257,19 @@ class Negotiations {
   bool agree_with(const ScheduleLearner& learner) const;
 
  private:
-  void open(Negotiation& negotiation, int first, TimePoint now);
+  // The negotiation of the name that is in progress, or begins now with these ranks.
+  Negotiation& open(NegotiatedName& name, const RankSet& ranks, TimePoint now);
   void mark_asked(Negotiation& negotiation, const RankSet& ranks, std::uint64_t applied) const;
   std::string find_fault_in(const Negotiation& negotiation, const RankSet& ranks, const SharedRequest& request) const;
-  void limit_failures(const Negotiation& newest);
+  void limit_failures(const NegotiatedName& newest);
 
   const RankSet all_;
   const JoinScope join_scope_;
   const Joins& joins_;
   StallInspector& stalls_;
   const DescribeRank describe_rank_;
-  NameMap<Negotiation> names_;
-  std::vector<Negotiation*> by_slot_;  // the name whose response each slot holds now
+  NameMap<NegotiatedName> names_;
+  std::vector<NegotiatedName*> by_slot_;  // the name whose response each slot holds now
   CoordinatorCache cache_;
   std::uint64_t order_ = 0;
   std::size_t open_count_ = 0;
