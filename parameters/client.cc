@@ -229,7 +229,7 @@ int ParameterClient::State::find_table(const TableSpec& spec, std::uint32_t cach
 
 void ParameterClient::State::add_table(const TableSpec& spec, std::uint32_t cache) {
   ByteWriter bytes;
-  write_table_spec(spec, bytes);
+  bytes.put(spec);
   CallReference call;
   {
     const CallerLock lock(mutex, callers);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/net/byte_codec.h"
 
 namespace hvd {
 
@@ -59,7 +60,7 @@ void Replication::look_for_peer() {
   const std::int64_t start = store_.add(ps_keys::starts(peer_), 0);
   if (start == 0) return;
   const ServerAddresses addresses =
-      ServerAddresses::parse(store_.get(ps_keys::place(peer_, start), deadline_after(kPlaceTime)));
+      decode_value<ServerAddresses>(store_.get(ps_keys::place(peer_, start), deadline_after(kPlaceTime)));
   attempt_ = std::make_unique<ConnectionAttempt>(Address::parse(addresses.remote), key_, Purpose::parameters, server_);
   attempt_ends_ = deadline_after(kAttemptTime);
 }

@@ -64,21 +64,6 @@ void tell_stall(ServerConnection& client, HeldShards& shards, const Log& log) {
 
 }  // namespace
 
-std::string ServerAddresses::to_string() const {
-  ByteWriter writer;
-  for (const std::string* part : {&local, &remote, &host_key}) writer.put_string(*part);
-  const Bytes bytes = writer.take();
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-ServerAddresses ServerAddresses::parse(const std::string& text) {
-  ByteReader reader(std::as_bytes(std::span(text)));
-  ServerAddresses addresses;
-  for (std::string* part : {&addresses.local, &addresses.remote, &addresses.host_key}) *part = reader.get_string();
-  reader.expect_end();
-  return addresses;
-}
-
 class ParameterServer::State {
  public:
   State(const ServerOptions& options, const Store& store, const JobKey& key, const Log& log)
@@ -92,7 +77,7 @@ class ParameterServer::State {
     const std::int64_t start = store_.add(ps_keys::starts(options.server), 1);
     shards_.hold_own(start == 1);
     const ServerAddresses addresses = connections_.listen(options_, key_);
-    store_.set(ps_keys::place(options.server, start), addresses.to_string());
+    store_.set(ps_keys::place(options.server, start), encode_value(addresses));
   }
 
   void run() {

@@ -40,8 +40,7 @@ struct ServerAddresses {
   std::string remote;    // of a TCP port
   std::string host_key;  // RankIdentity's
 
-  std::string to_string() const;
-  static ServerAddresses parse(const std::string& text);  // throws Internal
+  static void fields(auto& self, const auto& each) { each(self.local, self.remote, self.host_key); }
 };
 
 struct ServerOptions {

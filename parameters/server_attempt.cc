@@ -26,7 +26,7 @@ ServerAttempt::ServerAttempt(const WorkerIdentity& worker, int shard, int server
   const std::int64_t start = worker.store.add(ps_keys::starts(server), 0);
   if (start == 0) throw PeerLost("it has not been started yet");
   const auto addresses =
-      ServerAddresses::parse(worker.store.get(ps_keys::place(server, start), deadline_after(kPlaceTime)));
+      decode_value<ServerAddresses>(worker.store.get(ps_keys::place(server, start), deadline_after(kPlaceTime)));
   const WorkerOptions& options = worker.options;
   shares_memory_ = options.shares_memory && !addresses.local.empty() && addresses.host_key == options.host_key;
   connection_.emplace(Address::parse(shares_memory_ ? addresses.local : addresses.remote), worker.key,
@@ -67,7 +67,7 @@ bool ServerAttempt::advance_connection() {
 
 void ServerAttempt::ask_next() {
   ByteWriter spec;
-  write_table_spec(tables_[table_numbers_.size()], spec);
+  spec.put(tables_[table_numbers_.size()]);
   ask(PsOp::open_table, spec.take());
 }
 

@@ -27,7 +27,7 @@ Bytes write_head(const ShardTables& tables, const ShardWorkers& workers) {
   workers.write(to);
   to.put(static_cast<std::uint32_t>(tables.all.size()));
   for (const auto& table : tables.all) {
-    write_table_spec(table->spec(), to);
+    to.put(table->spec());
     to.put(table->counts().updates);
     table->pending().write(to);
   }

@@ -11,8 +11,6 @@ namespace hvd {
 namespace {
 
 constexpr std::uint32_t kMaxWorkers = 1u << 16;
-constexpr std::uint8_t kLeft = 1, kForgotten = 2, kElastic = 4;
-constexpr std::size_t kLeastBytes = 25;  // of a worker, as it is written
 
 [[noreturn]] void throw_replaced(const PsRequest& request) {
   throw Aborted("another process has taken the place of worker " + std::to_string(request.worker));
@@ -115,37 +113,9 @@ std::vector<std::uint32_t> ShardWorkers::present() const {
   return present;
 }
 
-void ShardWorkers::write(ByteWriter& to) const {
-  to.put(static_cast<std::uint32_t>(all_.size()));
-  for (const Worker& worker : all_) {
-    to.put(worker.incarnation);
-    to.put(worker.applied);
-    to.put(worker.clock);
-    to.put(static_cast<std::uint8_t>((worker.left ? kLeft : 0) | (worker.forgotten ? kForgotten : 0) |
-                                     (worker.is_elastic ? kElastic : 0)));
-    to.put(static_cast<std::uint32_t>(worker.refusals.size()));
-    for (const Refusal& refusal : worker.refusals) {
-      to.put(refusal.sequence);
-      to.put_string(refusal.why);
-    }
-  }
-}
-
 void ShardWorkers::read(ByteReader& from) {
-  std::vector<Worker> workers(from.get_count(kLeastBytes));
-  for (Worker& worker : workers) {
-    worker.incarnation = from.get<std::uint64_t>();
-    worker.applied = from.get<std::uint64_t>();
-    worker.clock = from.get<std::uint32_t>();
-    const auto flags = from.get<std::uint8_t>();
-    worker.left = (flags & kLeft) != 0;
-    worker.forgotten = (flags & kForgotten) != 0;
-    worker.is_elastic = (flags & kElastic) != 0;
-    for (auto refusals = from.get_count(12); refusals > 0; --refusals) {
-      const auto sequence = from.get<std::uint64_t>();
-      worker.refusals.push_back({.sequence = sequence, .why = from.get_string()});
-    }
-  }
+  std::vector<Worker> workers;
+  from.get(workers);
   all_ = std::move(workers);
 }
 

@@ -26,6 +26,7 @@ class ShardWorkers {
   struct Refusal {
     std::uint64_t sequence = 0;
     std::string why;
+    static void fields(auto& self, const auto& each) { each(self.sequence, self.why); }
   };
   struct Worker {
     std::uint64_t incarnation = 0;
@@ -38,6 +39,10 @@ class ShardWorkers {
 
     // Throws InvalidArgument, with the reason of then, if this request was refused before.
     void throw_if_refused(const PsRequest& request) const;
+    static void fields(auto& self, const auto& each) {
+      each(self.incarnation, self.applied, self.clock, Flags(self.left, self.forgotten, self.is_elastic),
+           self.refusals);
+    }
   };
 
   std::size_t size() const { return all_.size(); }
@@ -75,7 +80,7 @@ class ShardWorkers {
     return std::max<std::size_t>(counted.size(), 1);
   }
 
-  void write(ByteWriter& to) const;
+  void write(ByteWriter& to) const { to.put(all_); }
   // Replaces all. Throws Internal for malformed bytes.
   void read(ByteReader& from);
 

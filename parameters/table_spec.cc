@@ -53,63 +53,13 @@ void check_table_spec(const TableSpec& spec) {
   require_spec(o.state <= kMaxCustomState, spec, "a row has at most 262144 values of state");
 }
 
-void write_table_spec(const TableSpec& spec, ByteWriter& to) {
-  const OptimizerSpec& o = spec.optimizer;
-  to.put_string(spec.name);
-  to.put(static_cast<std::uint8_t>(spec.dense));
-  to.put(spec.rows);
-  to.put(spec.max_age);
-  to.put(spec.width);
-  to.put(static_cast<std::uint8_t>(o.rule));
-  to.put(static_cast<std::uint8_t>((o.row_wise ? 1 : 0) | (o.nesterov ? 2 : 0)));
-  for (const float value :
-       {o.learning_rate, o.momentum, o.weight_decay, o.beta1, o.beta2, o.epsilon, o.accumulator, o.beta, o.l1, o.l2}) {
-    to.put(value);
-  }
-  to.put_string(o.function);
-  to.put(o.state);
-  to.put(static_cast<std::uint8_t>(spec.initializer.kind));
-  to.put(spec.initializer.a);
-  to.put(spec.initializer.b);
-  to.put(spec.initializer.seed);
-  to.put(static_cast<std::uint8_t>(spec.consistency));
-  to.put(spec.bound);
-  to.put(spec.compensation);
-  to.put(static_cast<std::uint8_t>((spec.average ? 1 : 0) | (spec.filled ? 2 : 0)));
-}
-
 TableSpec read_table_spec(ByteReader& from) {
-  const auto below = [](std::uint8_t value, int limit) {
-    if (value >= limit) throw Internal("malformed table: a value out of range");
-    return value;
-  };
   TableSpec spec;
-  OptimizerSpec& o = spec.optimizer;
-  spec.name = from.get_string();
-  spec.dense = below(from.get<std::uint8_t>(), 2) != 0;
-  spec.rows = from.get<std::uint64_t>();
-  spec.max_age = from.get<std::uint32_t>();
-  spec.width = from.get<std::uint32_t>();
-  o.rule = static_cast<UpdateRule>(below(from.get<std::uint8_t>(), kUpdateRules));
-  const auto flags = below(from.get<std::uint8_t>(), 4);
-  o.row_wise = (flags & 1) != 0;
-  o.nesterov = (flags & 2) != 0;
-  for (float* value : {&o.learning_rate, &o.momentum, &o.weight_decay, &o.beta1, &o.beta2, &o.epsilon, &o.accumulator,
-                       &o.beta, &o.l1, &o.l2}) {
-    *value = from.get<float>();
+  from.get(spec);
+  if (spec.optimizer.rule > UpdateRule::custom || spec.initializer.kind > InitializerSpec::Kind::normal ||
+      spec.consistency > Consistency::synchronous) {
+    throw Internal("malformed table: a value out of range");
   }
-  o.function = from.get_string();
-  o.state = from.get<std::uint32_t>();
-  spec.initializer.kind = static_cast<InitializerSpec::Kind>(below(from.get<std::uint8_t>(), 3));
-  spec.initializer.a = from.get<float>();
-  spec.initializer.b = from.get<float>();
-  spec.initializer.seed = from.get<std::uint64_t>();
-  spec.consistency = static_cast<Consistency>(below(from.get<std::uint8_t>(), 3));
-  spec.bound = from.get<std::uint32_t>();
-  spec.compensation = from.get<float>();
-  const auto rest = below(from.get<std::uint8_t>(), 4);
-  spec.average = (rest & 1) != 0;
-  spec.filled = (rest & 2) != 0;
   check_table_spec(spec);
   return spec;
 }

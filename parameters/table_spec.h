@@ -39,6 +39,11 @@ struct OptimizerSpec {
   std::uint32_t state = 0;  // custom: values of state for each row, 0 at first
 
   bool operator==(const OptimizerSpec&) const = default;
+  static void fields(auto& self, const auto& each) {
+    each(self.rule, Flags(self.row_wise, self.nesterov), self.learning_rate, self.momentum, self.weight_decay,
+         self.beta1, self.beta2, self.epsilon, self.accumulator, self.beta, self.l1, self.l2, self.function,
+         self.state);
+  }
 };
 
 // The content of a row that nobody has pushed to: a function of seed, key and column, the same on every server.
@@ -50,6 +55,7 @@ struct InitializerSpec {
   std::uint64_t seed = 0;
 
   bool operator==(const InitializerSpec&) const = default;
+  static void fields(auto& self, const auto& each) { each(self.kind, self.a, self.b, self.seed); }
 };
 
 // When a pull returns, and when a push takes effect.
@@ -78,6 +84,10 @@ struct TableSpec {
   float compensation = 0;
 
   bool operator==(const TableSpec&) const = default;
+  static void fields(auto& self, const auto& each) {
+    each(self.name, self.dense, self.rows, self.max_age, self.width, self.optimizer, self.initializer, self.consistency,
+         self.bound, self.compensation, Flags(self.average, self.filled));
+  }
 };
 
 inline constexpr std::uint32_t kMaxWidth = 1u << 16;
@@ -85,7 +95,6 @@ inline constexpr std::uint64_t kMaxDenseRows = std::uint64_t{1} << 40;
 inline constexpr std::size_t kMaxTableName = 256;
 inline constexpr std::uint32_t kMaxCustomState = 4 * kMaxWidth;
 
-void write_table_spec(const TableSpec& spec, ByteWriter& to);
 // Throws Internal for malformed bytes, InvalidArgument for a spec that means nothing.
 TableSpec read_table_spec(ByteReader& from);
 // Throws InvalidArgument that names the field.

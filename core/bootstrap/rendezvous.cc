@@ -43,8 +43,7 @@ Bytes encode(const RendezvousInfo& info) {
   writer.put_string(std::string_view(info.failure).substr(0, kMaxFailure));
   writer.put_string(info.key.to_hex());
   writer.put(info.port);
-  writer.put(static_cast<std::uint32_t>(info.hosts.size()));
-  for (const std::string& host : info.hosts) writer.put_string(host);
+  writer.put(info.hosts);
   Bytes bytes = writer.take();
   bytes.resize(kInfoBytes);
   return bytes;
@@ -98,68 +97,25 @@ constexpr const char* kListKey = "identities";
 constexpr const char* kMissingKey = "missing";  // rank 0's report of the ranks that did not come
 // How long other ranks wait for that report, after their own deadlines.
 constexpr Duration kReportTime = std::chrono::seconds(3);
-constexpr std::size_t kMinString = 4;
-constexpr std::size_t kMinIdentity = 5 * kMinString;
 
 std::string identity_key(int rank) { return "identity/" + std::to_string(rank); }
 // A counter beside the value: reading it does not wait.
 std::string arrival_key(int rank) { return "arrived/" + std::to_string(rank); }
 
-std::string as_text(const Bytes& bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
-
-void put_identity(ByteWriter& writer, const RankIdentity& identity) {
-  writer.put_string(identity.host_key);
-  writer.put_string(identity.hostname);
-  writer.put(static_cast<std::int32_t>(identity.pid));
-  writer.put(static_cast<std::uint32_t>(identity.settings.size()));
-  for (const std::string& setting : identity.settings) writer.put_string(setting);
-  writer.put(static_cast<std::uint32_t>(identity.cpus.size()));
-  for (const std::uint64_t word : identity.cpus) writer.put(word);
-}
-
-RankIdentity get_identity(ByteReader& reader) {
-  RankIdentity identity;
-  identity.host_key = reader.get_string();
-  identity.hostname = reader.get_string();
-  identity.pid = reader.get<std::int32_t>();
-  const auto settings = reader.get_count(kMinString);
-  for (std::uint32_t i = 0; i < settings; ++i) identity.settings.push_back(reader.get_string());
-  const auto cpu_words = reader.get_count(sizeof(std::uint64_t));
-  for (std::uint32_t i = 0; i < cpu_words; ++i) identity.cpus.push_back(reader.get<std::uint64_t>());
-  return identity;
-}
-
-RankIdentity identity_in(const std::string& value) {
-  ByteReader reader(std::as_bytes(std::span(value)));
-  RankIdentity identity = get_identity(reader);
-  reader.expect_end();
-  return identity;
-}
-
 std::vector<RankIdentity> collect(const Store& store, int size, Deadline deadline) {
   std::vector<RankIdentity> identities;
-  ByteWriter list;
-  list.put(static_cast<std::uint32_t>(size));
   for (int rank = 0; rank < size; ++rank) {
-    identities.push_back(identity_in(store.get(identity_key(rank), deadline)));
-    put_identity(list, identities.back());
+    identities.push_back(decode_value<RankIdentity>(store.get(identity_key(rank), deadline)));
   }
-  store.set(kListKey, as_text(list.take()));
+  store.set(kListKey, encode_value(identities));
   return identities;
 }
 
 std::vector<RankIdentity> receive_list(const Store& store, int size, Deadline deadline) {
-  const std::string value = store.get(kListKey, deadline);
-  ByteReader reader(std::as_bytes(std::span(value)));
-  const auto count = reader.get_count(kMinIdentity);
-  if (count != static_cast<std::uint32_t>(size)) {
-    throw Mismatch("this rank was started in a job of " + std::to_string(size) + ", rank 0 in a job of " +
-                   std::to_string(count));
-  }
-  std::vector<RankIdentity> identities;
-  for (int rank = 0; rank < size; ++rank) identities.push_back(get_identity(reader));
-  reader.expect_end();
-  return identities;
+  auto identities = decode_value<std::vector<RankIdentity>>(store.get(kListKey, deadline));
+  if (identities.size() == static_cast<std::size_t>(size)) return identities;
+  throw Mismatch("this rank was started in a job of " + std::to_string(size) + ", rank 0 in a job of " +
+                 std::to_string(identities.size()));
 }
 
 // The ranks that did not come, after the deadline; if all have, `otherwise`. One request per rank, none of which waits.
@@ -198,10 +154,10 @@ InvalidArgument second_arrival(int rank, const RankIdentity& first, const RankId
 // If several processes come as the same rank, the first one is that rank.
 void arrive(const Store& store, int rank, const RankIdentity& own, Deadline deadline) {
   const bool is_first = store.add(arrival_key(rank), 1) == 1;
-  if (!is_first) throw second_arrival(rank, identity_in(store.get(identity_key(rank), deadline)), own);
-  ByteWriter writer;
-  put_identity(writer, own);
-  store.set(identity_key(rank), as_text(writer.take()));
+  if (!is_first) {
+    throw second_arrival(rank, decode_value<RankIdentity>(store.get(identity_key(rank), deadline)), own);
+  }
+  store.set(identity_key(rank), encode_value(own));
 }
 
 SharedMemory hand_out(const Topology& topology, const Store& store, const JobKey& job_key, const std::string& store_key,

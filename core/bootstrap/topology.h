@@ -14,6 +14,10 @@ struct RankIdentity {
   int pid = 0;
   std::vector<std::string> settings{};  // shared_settings() of its configuration
   std::vector<std::uint64_t> cpus{};    // that it may run on (allowed_cpus())
+
+  static void fields(auto& self, const auto& each) {
+    each(self.host_key, self.hostname, self.pid, self.settings, self.cpus);
+  }
 };
 
 struct Topology {

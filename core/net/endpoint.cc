@@ -318,10 +318,13 @@ Listener Listener::tcp(const std::string& host, std::uint16_t port) {
   return Listener(std::move(fd), std::move(address));
 }
 
-Listener Listener::unix_abstract() {
-  std::array<std::byte, 16> name;
-  fill_random(name);
-  Address address{.kind = Address::Kind::unix_abstract, .host = "hvd-" + to_hex(name), .port = 0};
+Listener Listener::unix_abstract(std::string name) {
+  if (name.empty()) {
+    std::array<std::byte, 16> random;
+    fill_random(random);
+    name = "hvd-" + to_hex(random);
+  }
+  Address address{.kind = Address::Kind::unix_abstract, .host = std::move(name), .port = 0};
   std::string cause;
   FileDescriptor fd = listen_on(resolve(address, true, cause).front(), address.to_string());
   return Listener(std::move(fd), std::move(address));

@@ -75,33 +75,19 @@ PeerLost lost(std::string_view peer, int error_number) {
   return PeerLost("the connection to " + who + " broke: " + error_text(error_number));
 }
 
-// A descriptor is sent as a control message with one byte of ordinary data.
-struct DescriptorMessage {
-  DescriptorMessage() {
-    header.msg_iov = &piece;
-    header.msg_iovlen = 1;
-    header.msg_control = control;
-    header.msg_controllen = sizeof control;
-  }
-  std::byte payload{};
-  iovec piece{.iov_base = &payload, .iov_len = 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr header{};
+struct ControlBuffer {
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kMaxPacketDescriptors * sizeof(int))> bytes{};
 };
 
-// The first descriptor of the message; any others are closed.
-FileDescriptor take_descriptor(msghdr& header) {
-  FileDescriptor first;
+std::vector<FileDescriptor> take_descriptors(msghdr& header) {
+  std::vector<FileDescriptor> result;
   for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-    for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= part->cmsg_len; at += sizeof(int)) {
-      int raw = -1;
-      std::memcpy(&raw, reinterpret_cast<const char*>(part) + at, sizeof raw);
-      FileDescriptor descriptor(raw);
-      if (!first) first = std::move(descriptor);
-    }
+    std::vector<int> numbers((part->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+    std::memcpy(numbers.data(), CMSG_DATA(part), numbers.size() * sizeof(int));
+    for (const int number : numbers) result.emplace_back(number);
   }
-  return first;
+  return result;
 }
 
 }  // namespace
@@ -172,16 +158,9 @@ std::string Socket::local_host() const { return local_endpoint(fd()).host(); }
 
 std::string Socket::peer_host() const { return peer_endpoint(fd()).host(); }
 
+// With one byte of ordinary data, which a stream needs.
 void Socket::send_descriptor(int passed, Deadline deadline, std::string_view peer) {
-  DescriptorMessage message;
-  cmsghdr* part = CMSG_FIRSTHDR(&message.header);
-  part->cmsg_level = SOL_SOCKET;
-  part->cmsg_type = SCM_RIGHTS;
-  part->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(part), &passed, sizeof passed);
-
-  while (sendmsg(fd(), &message.header, MSG_NOSIGNAL) < 0) {
-    if (errno == EINTR) continue;
+  while (!send_packet(fd(), std::string_view("\0", 1), std::span(&passed, 1))) {
     if (errno == EPIPE || errno == ECONNRESET) throw PeerLost(std::string(peer) + " closed the connection");
     if (errno != EAGAIN) throw Internal("passing a descriptor to " + std::string(peer) + ": " + error_text(errno));
     if (!wait_ready(fd(), true, deadline)) throw Timeout("waiting for " + std::string(peer) + " to take a descriptor");
@@ -189,21 +168,65 @@ void Socket::send_descriptor(int passed, Deadline deadline, std::string_view pee
 }
 
 FileDescriptor Socket::receive_descriptor(Deadline deadline, std::string_view peer) {
-  DescriptorMessage message;
-  ssize_t count;
-  while ((count = recvmsg(fd(), &message.header, MSG_CMSG_CLOEXEC)) < 0) {
-    if (errno == EINTR) continue;
-    if (errno == ECONNRESET) throw PeerLost(std::string(peer) + " closed the connection");
+  std::optional<Packet> packet;
+  while (!(packet = receive_packet(fd(), 1))) {
     if (errno != EAGAIN) throw Internal("a descriptor from " + std::string(peer) + ": " + error_text(errno));
     if (!wait_ready(fd(), false, deadline)) throw Timeout("waiting for a descriptor from " + std::string(peer));
   }
-  if (count == 0) throw PeerLost(std::string(peer) + " closed the connection");
-  FileDescriptor descriptor = take_descriptor(message.header);
-  if (!descriptor && (message.header.msg_flags & MSG_CTRUNC) != 0) {  // this process has no descriptor left for it
+  if (packet->bytes.empty()) throw PeerLost(std::string(peer) + " closed the connection");
+  if (!packet->descriptors.empty()) return std::move(packet->descriptors.front());
+  if (packet->truncated) {  // this process has no descriptor left for it
     throw Internal("cannot take the descriptor that " + std::string(peer) + " has sent: " + error_text(EMFILE));
   }
-  if (!descriptor) throw Internal(std::string(peer) + " sent no descriptor where one was expected");
-  return descriptor;
+  throw Internal(std::string(peer) + " sent no descriptor where one was expected");
+}
+
+std::pair<FileDescriptor, FileDescriptor> make_packet_sockets() {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    throw Internal("cannot make a pair of sockets: " + error_text(errno));
+  }
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
+
+bool send_packet(int socket, std::string_view bytes, std::span<const int> descriptors) {
+  ControlBuffer control;
+  iovec piece{.iov_base = const_cast<char*>(bytes.data()), .iov_len = bytes.size()};
+  msghdr header{};
+  header.msg_iov = &piece;
+  header.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    if (descriptors.size() > kMaxPacketDescriptors) {
+      errno = EINVAL;
+      return false;
+    }
+    header.msg_control = control.bytes.data();
+    header.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+    cmsghdr* const part = CMSG_FIRSTHDR(&header);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+    std::memcpy(CMSG_DATA(part), descriptors.data(), descriptors.size_bytes());
+  }
+  return uninterrupted([&] { return sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT); }) >= 0;
+}
+
+std::optional<Packet> receive_packet(int socket, std::size_t max_bytes) {
+  ControlBuffer control;
+  std::string bytes(max_bytes, '\0');
+  iovec piece{.iov_base = bytes.data(), .iov_len = bytes.size()};
+  msghdr header{};
+  header.msg_iov = &piece;
+  header.msg_iovlen = 1;
+  header.msg_control = control.bytes.data();
+  header.msg_controllen = control.bytes.size();
+  const ssize_t count = uninterrupted([&] { return recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC); });
+  if (count < 0 && errno != ECONNRESET) return std::nullopt;  // also if out of memory: the packet stays queued
+  if (count <= 0) return Packet{};
+  bytes.resize(static_cast<std::size_t>(count));
+  return Packet{.bytes = std::move(bytes),
+                .descriptors = take_descriptors(header),
+                .truncated = (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0};
 }
 
 }  // namespace hvd

@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "core/base/clock.h"
 
@@ -117,12 +118,31 @@ class Socket {
 // Waits until fd is readable (or writable); false at the deadline.
 bool wait_ready(int fd, bool for_writing, Deadline deadline);
 
+// Bytes and open file descriptors, which a Unix socket passes between processes together. Never blocks.
+struct Packet {
+  std::string bytes;  // empty: the other end is closed
+  std::vector<FileDescriptor> descriptors;
+  bool truncated = false;  // bytes or descriptors are missing: too many, or this process is at its open-file limit
+};
+inline constexpr std::size_t kMaxPacketBytes = 8192;
+inline constexpr std::size_t kMaxPacketDescriptors = 253;  // the kernel's limit
+
+// A pair of SOCK_SEQPACKET sockets, between which packets keep their borders; close-on-exec. Throws Internal.
+std::pair<FileDescriptor, FileDescriptor> make_packet_sockets();
+
+// Returns whether the packet was sent; if not, errno is set (EAGAIN: the other end reads too slowly). `bytes` must not
+// be empty; the descriptors stay open in this process.
+bool send_packet(int socket, std::string_view bytes, std::span<const int> descriptors = {});
+
+// Returns nothing if no packet is available; then errno is set. The received descriptors are close-on-exec.
+std::optional<Packet> receive_packet(int socket, std::size_t max_bytes = kMaxPacketBytes);
+
 class Listener {
  public:
   // `host` is the address to bind, "0.0.0.0" for all (address() then has that host); port 0: any free one.
   static Listener tcp(const std::string& host, std::uint16_t port = 0);
-  // A fresh random name in the abstract namespace.
-  static Listener unix_abstract();
+  // In the abstract namespace; without a name, a fresh random one.
+  static Listener unix_abstract(std::string name = "");
 
   const Address& address() const { return address_; }
   int fd() const { return fd_.get(); }

@@ -1,13 +1,14 @@
 #include "launcher/job/job_status.h"
 
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <array>
+#include <span>
 #include <utility>
+
+#include "core/base/error.h"
 
 namespace hvd::launcher {
 namespace {
@@ -17,19 +18,6 @@ constexpr std::size_t kMaxQuery = 64;
 constexpr std::size_t kMaxAnswer = std::size_t{64} << 20;
 constexpr Duration kConnectionTime = 10s;
 constexpr Duration kClosedTime = 1s;  // a pending connection would wake the loop again and again
-
-FileDescriptor listen_at(const std::string& name) {
-  FileDescriptor listen_socket(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::copy(name.begin() + 1, name.end(), address.sun_path + 1);
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
-  if (!listen_socket || bind(listen_socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-      listen(listen_socket.get(), kMaxConnections) != 0) {
-    throw_errno(name);
-  }
-  return listen_socket;
-}
 
 bool may_ask(int socket) {
   ucred peer{};
@@ -124,38 +112,39 @@ void StatusQueries::set_timer() {
 }
 
 std::string status_socket_name(unsigned uid, int pid) {
-  return "@hvd-job-" + std::to_string(uid) + "-" + std::to_string(pid);
+  return "hvd-job-" + std::to_string(uid) + "-" + std::to_string(pid);
 }
 
 StatusSocket::StatusSocket(EventLoop& loop, Ask ask)
-    : loop_(loop), ask_(std::move(ask)), listen_socket_(listen_at(status_socket_name(geteuid(), getpid()))) {
+    : loop_(loop), ask_(std::move(ask)), listener_(Listener::unix_abstract(status_socket_name(geteuid(), getpid()))) {
   start_accepting();
 }
 
 StatusSocket::~StatusSocket() {
-  loop_.forget(listen_socket_.get());
+  loop_.forget(listener_.fd());
   while (!connections_.empty()) end(connections_.begin()->first);
 }
 
 void StatusSocket::start_accepting() {
-  loop_.watch(listen_socket_.get(), EPOLLIN, [this] { accept_one(); });
+  loop_.watch(listener_.fd(), EPOLLIN, [this] { accept_one(); });
 }
 
 // Closes connections of other users, and those beyond the limit.
 void StatusSocket::accept_one() {
-  FileDescriptor socket(accept4(listen_socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
-    loop_.forget(listen_socket_.get());
+  std::optional<Socket> socket;
+  try {
+    socket = listener_.accept_now();
+  } catch (const Internal&) {  // out of descriptors or memory
+    loop_.forget(listener_.fd());
     closed_.set(deadline_after(kClosedTime));
-    return;
   }
-  if (!socket || !may_ask(socket.get()) || connections_.size() == kMaxConnections) return;
+  if (!socket || !may_ask(socket->fd()) || connections_.size() == kMaxConnections) return;
   const std::uint64_t number = ++last_number_;
   Connection& connection = connections_[number];
-  connection.socket = std::move(socket);
+  connection.socket = std::move(*socket);
   connection.timer = std::make_unique<Timer>(loop_, [this, number] { end(number); });
   connection.timer->set(deadline_after(kConnectionTime));
-  loop_.watch(connection.socket.get(), EPOLLIN | EPOLLOUT | EPOLLET, [this, number] { on_event(number); });
+  loop_.watch(connection.socket.fd(), EPOLLIN | EPOLLOUT | EPOLLET, [this, number] { on_event(number); });
 }
 
 void StatusSocket::on_event(std::uint64_t number) {
@@ -165,11 +154,10 @@ void StatusSocket::on_event(std::uint64_t number) {
 
 void StatusSocket::read_query(std::uint64_t number) {
   Connection& connection = connections_.at(number);
-  char bytes[kMaxQuery];
-  const ssize_t count = read(connection.socket.get(), bytes, sizeof bytes);
-  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (count <= 0) return end(number);
-  connection.query.append(bytes, static_cast<std::size_t>(count));
+  std::array<char, kMaxQuery> bytes;
+  const auto count = connection.socket.receive_some(std::as_writable_bytes(std::span(bytes)));
+  if (!count) return end(number);
+  connection.query.append(bytes.data(), *count);
   const std::size_t line_end = connection.query.find('\n');
   if (line_end == std::string::npos) {
     if (connection.query.size() > kMaxQuery) end(number);
@@ -189,12 +177,11 @@ void StatusSocket::write_answer(std::uint64_t number) {
   Connection& connection = connections_.at(number);
   if (!connection.answer) return;
   while (connection.written < connection.answer->size()) {
-    const ssize_t count = send(connection.socket.get(), connection.answer->data() + connection.written,
-                               connection.answer->size() - connection.written, MSG_NOSIGNAL);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EAGAIN) return;
-    if (count < 0) break;
-    connection.written += static_cast<std::size_t>(count);
+    const auto count =
+        connection.socket.send_some(std::as_bytes(std::span(*connection.answer)).subspan(connection.written));
+    if (!count) break;
+    if (*count == 0) return;
+    connection.written += *count;
   }
   end(number);
 }
@@ -202,7 +189,7 @@ void StatusSocket::write_answer(std::uint64_t number) {
 void StatusSocket::end(std::uint64_t number) {
   const auto found = connections_.find(number);
   if (found == connections_.end()) return;
-  loop_.forget(found->second.socket.get());
+  loop_.forget(found->second.socket.fd());
   const auto gone = connections_.extract(found);  // its timer, too, which may be the caller: it is unset then
 }
 

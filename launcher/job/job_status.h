@@ -69,13 +69,13 @@ class StatusSocket {
   // Must call `answer` once, during the call or later, as long as the StatusSocket exists.
   using Ask = std::function<void(const std::string& query, Answer answer)>;
 
-  // Throws Internal if the socket cannot be created.
+  // Throws InvalidArgument if it cannot listen there.
   StatusSocket(EventLoop& loop, Ask ask);
   ~StatusSocket();
 
  private:
   struct Connection {
-    FileDescriptor socket;
+    Socket socket;
     std::string query;
     std::optional<std::string> answer;  // empty: there is none yet
     std::size_t written = 0;
@@ -92,7 +92,7 @@ class StatusSocket {
 
   EventLoop& loop_;
   const Ask ask_;
-  FileDescriptor listen_socket_;
+  Listener listener_;
   Timer closed_{loop_, [this] { start_accepting(); }};  // set while no descriptor is free for a new connection
   std::map<std::uint64_t, Connection> connections_;
   std::uint64_t last_number_ = 0;
@@ -121,7 +121,7 @@ class JobStatus {
   std::string told_stall_;  // the stable part of the reported stall; empty: none, or it is over
 };
 
-// "hvd-job-0-4711", with '@' for the abstract namespace's zero byte.
+// "hvd-job-0-4711", in the abstract namespace.
 std::string status_socket_name(unsigned uid, int pid);
 
 }  // namespace hvd::launcher

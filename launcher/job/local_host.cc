@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/process.h"
+#include "core/net/endpoint.h"
 #include "launcher/plan/host_plan.h"
 #include "launcher/plan/host_resources.h"
 
@@ -49,15 +50,7 @@ Environment environment_of(const HostPlan& plan, const RankPlan& rank, const Ran
 
 }  // namespace
 
-ReservedPort::ReservedPort() : socket_(bind_any_port()) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof address;
-  if (getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    throw_errno("cannot reserve a port");
-  }
-  number_ = ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
-                                                : reinterpret_cast<const sockaddr_in&>(address).sin_port);
-}
+ReservedPort::ReservedPort() : socket_(bind_any_port()), number_(local_endpoint(socket_.get()).port()) {}
 
 std::uint16_t ReservedPort::number() const { return number_; }
 

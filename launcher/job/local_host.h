@@ -30,7 +30,7 @@ class ReservedPort {
 
  private:
   FileDescriptor socket_;
-  std::uint16_t number_ = 0;
+  std::uint16_t number_;
 };
 
 class LocalHost : public Host {

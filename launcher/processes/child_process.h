@@ -28,6 +28,7 @@ struct ExitStatus {
   // As shells report it: 128 + signal for a process that was killed.
   int exit_code() const;
   bool operator==(const ExitStatus&) const = default;
+  static void fields(auto& self, const auto& each) { each(self.by_signal, self.value, self.core_dumped); }
 };
 
 // "SIGSEGV"; "signal 41" for one without a name.
@@ -39,6 +40,7 @@ std::string ending_text(ExitStatus status);
 struct InheritedDescriptor {
   int fd = -1;      // borrowed; close-on-exec in this process
   int number = -1;  // its number in the child: above standard error, unique
+  static void fields(auto& self, const auto& each) { each(self.number); }
 };
 
 // How to start a child process: a rank (in the supervisor, supervisor.h), or the command that starts an agent on
@@ -56,6 +58,12 @@ struct ChildStart {
   int standard_error = -1;
   std::vector<InheritedDescriptor> inherited;  // besides this process's descriptors that are not close-on-exec
   rlimit open_files{};                         // RLIMIT_NOFILE as hvdrun was started with it
+
+  // Without the descriptors, except for the inherited ones' numbers, and the open-file limit, which the supervisor
+  // knows.
+  static void fields(auto& self, const auto& each) {
+    each(self.program, self.arguments, self.environment, self.working_directory, self.cpus, self.inherited);
+  }
 };
 
 // Returns the reading and the writing end, both close-on-exec. Throws Error.

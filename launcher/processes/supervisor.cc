@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/net/byte_codec.h"
 
 namespace hvd::launcher {
 namespace {
@@ -72,7 +73,7 @@ pid_t Supervisor::start(int rank, const ChildStart& start) {
     if (!send(request, deadline, with)) throw_errno("cannot reach the supervisor of the ranks");
   };
   const std::uint32_t number = expect_answer();
-  const std::string bytes = encode_start(start);
+  const std::string bytes = encode_value(start);
   for (std::size_t at = 0; at < bytes.size(); at += kMaxStartPart) {
     deliver({.kind = SupervisorRequest::Kind::start_part, .part = bytes.substr(at, kMaxStartPart), .number = number},
             {});

@@ -1,5 +1,5 @@
-// The messages between hvdrun and its supervisor (supervisor.h), of one packet each, with file descriptors; and the
-// lease that hvdrun renews by them.
+// The messages between hvdrun and its supervisor (supervisor.h), of one packet each (core/net/socket.h), some with file
+// descriptors; and the lease that hvdrun renews by them.
 #pragma once
 
 #include <sys/types.h>
@@ -7,37 +7,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/net/socket.h"
 #include "launcher/processes/child_process.h"
 
 namespace hvd::launcher {
-
-// Sends packets with file descriptors between two processes, over a pair of SOCK_SEQPACKET sockets. Never blocks.
-inline constexpr std::size_t kMaxPacketBytes = 8192;
-inline constexpr std::size_t kMaxPacketDescriptors = 253;  // the kernel's limit
-
-struct Packet {
-  std::string bytes;  // empty: the other end is closed
-  std::vector<FileDescriptor> descriptors;
-  bool truncated = false;  // bytes or descriptors are missing: too many, or this process is at its open-file limit
-};
-
-// Both descriptors are close-on-exec. Throws Internal.
-std::pair<FileDescriptor, FileDescriptor> make_packet_sockets();
-
-// Returns whether the packet was sent; if not, errno is set (EAGAIN: the other end reads too slowly). `bytes` must not
-// be empty; the descriptors stay open in this process.
-bool send_packet(int socket, std::string_view bytes, std::span<const int> descriptors = {});
-
-// Returns nothing if no packet is available. The received descriptors are close-on-exec.
-std::optional<Packet> receive_packet(int socket);
 
 // A message from hvdrun to the supervisor. An environment may be larger than a packet: the encoded ChildStart is sent
 // in as many `start_part` messages as needed. The `start` message that follows carries the descriptors: standard input,
@@ -59,6 +36,7 @@ struct SupervisorRequest {
   std::string part{};        // of an encoded ChildStart, kMaxStartPart bytes at most
   std::uint32_t number = 0;  // of a start with its parts, or list_left; its answer has it, too
   bool operator==(const SupervisorRequest&) const = default;
+  static void fields(auto& self, const auto& each) { each(self.kind, self.value, self.part, self.number); }
 };
 
 std::string encode(const SupervisorRequest& request);
@@ -80,19 +58,17 @@ struct SupervisorReport {
   std::vector<pid_t> pids{};
   std::uint32_t number = 0;  // of the request that this answers
   bool operator==(const SupervisorReport&) const = default;
+  static void fields(auto& self, const auto& each) {
+    each(self.kind, self.pid, self.status, self.text, self.pids, self.number);
+  }
 };
 
 inline constexpr std::size_t kMaxStartPart = 8000;     // bytes
 inline constexpr std::size_t kMaxReportedPids = 1000;  // what fits into a packet; the rest is left out
 inline constexpr std::size_t kMaxReportedText = 4096;  // bytes
 
-std::string encode(const SupervisorReport& report);
+std::string encode(SupervisorReport report);
 SupervisorReport decode_supervisor_report(std::string_view bytes);
-
-// Leaves out the descriptors, except for the inherited ones' numbers, and the open-file limit, which the supervisor
-// knows.
-std::string encode_start(const ChildStart& start);
-ChildStart decode_start(std::string_view bytes);
 
 // The lease that hvdrun's heartbeats renew; decides in the supervisor whether hvdrun has been silent for too long.
 // Pure.

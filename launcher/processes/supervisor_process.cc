@@ -20,6 +20,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
+#include "core/net/byte_codec.h"
 
 namespace hvd::launcher {
 namespace {
@@ -72,7 +73,7 @@ FileDescriptor become_supervisor(int socket) {
 ChildStart start_of(std::string_view bytes, const Packet& packet) {
   if (packet.truncated)
     throw Internal("cannot start a process: its descriptors do not all arrive (too many open files)");
-  ChildStart start = decode_start(bytes);
+  ChildStart start = decode_value<ChildStart>(bytes);
   if (packet.descriptors.size() != 3 + start.inherited.size()) {
     throw Internal("malformed message: not as many descriptors as it says");
   }

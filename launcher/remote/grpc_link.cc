@@ -224,12 +224,10 @@ std::string target(const Address& parent) {
   std::string list;
   std::string family;
   for (const Endpoint& endpoint : resolve(parent, false, cause)) {
-    const bool is_v6 = endpoint.storage.ss_family == AF_INET6;
-    const std::string scheme = is_v6 ? "ipv6:" : "ipv4:";
+    const std::string scheme = endpoint.storage.ss_family == AF_INET6 ? "ipv6:" : "ipv4:";
     if (family.empty()) family = scheme;
     if (scheme != family) continue;  // a target has one family; the system sorts the better one first
-    const std::string host = is_v6 ? "[" + endpoint.host() + "]" : endpoint.host();
-    list += (list.empty() ? family : ",") + host + ":" + std::to_string(endpoint.port());
+    list += (list.empty() ? family : ",") + bracketed(endpoint.host()) + ":" + std::to_string(endpoint.port());
   }
   if (list.empty()) throw PeerLost("cannot find hvdrun's address " + parent.host + ": " + cause);
   return list;

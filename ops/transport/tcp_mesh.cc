@@ -1,11 +1,11 @@
 #include "ops/transport/tcp_mesh.h"
 
 #include <ifaddrs.h>
-#include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/net/endpoint.h"
 
 namespace hvd {
 
@@ -177,13 +178,6 @@ Sockets connect_mesh(const MeshSetup& setup) {
 
 namespace {
 
-std::string numeric_host(const sockaddr* address) {
-  const socklen_t length = address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  std::array<char, NI_MAXHOST> host{};
-  if (getnameinfo(address, length, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) != 0) return "";
-  return host.data();
-}
-
 std::string interface_with(const std::string& local_host) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return "";
@@ -191,8 +185,10 @@ std::string interface_with(const std::string& local_host) {
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr) continue;
     const int family = entry->ifa_addr->sa_family;
-    if ((family == AF_INET || family == AF_INET6) && numeric_host(entry->ifa_addr) == local_host)
-      return entry->ifa_name;
+    if (family != AF_INET && family != AF_INET6) continue;
+    Endpoint endpoint;
+    std::memcpy(&endpoint.storage, entry->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    if (endpoint.host() == local_host) return entry->ifa_name;
   }
   return "";
 }

@@ -155,7 +155,7 @@ class History {
     for (TableSpec spec : tables) {
       spec.optimizer.rule = UpdateRule::add;
       ByteWriter to;
-      write_table_spec(spec, to);
+      to.put(spec);
       apply_to(*shard_, header(w, {.op = PsOp::open_table}), to.take());
     }
     return static_cast<std::uint32_t>(answer.version);

@@ -70,12 +70,14 @@ class AttackedServer {
   }
 
   Socket connect() {
-    const ServerAddresses addresses = ServerAddresses::parse(store_.get(ps_keys::place(0, 1), deadline_after(kLong)));
+    const ServerAddresses addresses =
+        decode_value<ServerAddresses>(store_.get(ps_keys::place(0, 1), deadline_after(kLong)));
     return connect_authenticated(Address::parse(shares_memory_ ? addresses.local : addresses.remote), key_,
                                  Purpose::parameters, 1, deadline_after(kLong));
   }
   Address remote() {
-    return Address::parse(ServerAddresses::parse(store_.get(ps_keys::place(0, 1), deadline_after(kLong))).remote);
+    return Address::parse(
+        decode_value<ServerAddresses>(store_.get(ps_keys::place(0, 1), deadline_after(kLong))).remote);
   }
   std::unique_ptr<Pipe> connect_pipe() {
     return make_worker_pipe(connect(), shares_memory_, kDefaultLease, kOversubscribedPolicy, deadline_after(kLong));
@@ -317,7 +319,7 @@ TEST_CASE("a worker that waits for others costs nothing") {
   spec.name = "waits";
   spec.consistency = Consistency::bounded;
   ByteWriter bytes;
-  write_table_spec(spec, bytes);
+  bytes.put(spec);
   const Bytes payload = bytes.take();
   put_frame(*pipe, {.op = PsOp::open_table, .bytes = static_cast<std::uint32_t>(payload.size())}, payload);
   for (int i = 0; i < 3; ++i)
@@ -427,7 +429,8 @@ TEST_CASE("a server whose copy of a shard is lost half made waits for the next o
   store.add(ps_keys::starts(0), 1);  // restarted: its shard is at the other server
   ParameterServer server({.servers = 2, .copies = 2}, store, key, log);
   std::thread thread = start_thread("server", [&] { server.run(); });
-  const ServerAddresses addresses = ServerAddresses::parse(store.get(ps_keys::place(0, 2), deadline_after(kLong)));
+  const ServerAddresses addresses =
+      decode_value<ServerAddresses>(store.get(ps_keys::place(0, 2), deadline_after(kLong)));
   for (int i = 0; i < 3; ++i) {
     INFO("connection " << i);
     try {

@@ -53,7 +53,7 @@ class ShardCaller {
 
   std::uint16_t open(const TableSpec& spec) {
     ByteWriter to;
-    write_table_spec(spec, to);
+    to.put(spec);
     return static_cast<std::uint16_t>(apply_to(shard_, header(PsOp::open_table), to.take()).header.rows);
   }
 

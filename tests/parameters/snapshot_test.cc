@@ -46,7 +46,7 @@ void fill_shard(Shard& shard, std::uint64_t rows) {
   spec.name = "large";
   spec.width = kMaxWidth;
   spec.optimizer = {.rule = UpdateRule::adam};
-  write_table_spec(spec, table);
+  table.put(spec);
   apply_to(shard, {.op = PsOp::open_table, .incarnation = 1}, table.take());
   const std::vector<float> gradient(spec.width, 1.0f);
   for (std::uint64_t key = 0; key < rows; ++key) {

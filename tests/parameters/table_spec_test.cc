@@ -49,7 +49,7 @@ TableSpec compensated_table() { return {.name = "late", .dense = true, .rows = 3
 
 Bytes spec_bytes(const TableSpec& spec) {
   ByteWriter writer;
-  write_table_spec(spec, writer);
+  writer.put(spec);
   return writer.take();
 }
 

@@ -117,8 +117,8 @@ FileDescriptor connect_to(const std::string& name) {
   FileDescriptor result(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  std::copy(name.begin() + 1, name.end(), address.sun_path + 1);
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size());
+  std::copy(name.begin(), name.end(), address.sun_path + 1);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   REQUIRE(connect(result.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0);
   return result;
 }

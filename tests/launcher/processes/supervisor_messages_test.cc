@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/net/byte_codec.h"
 #include "launcher/processes/child_process.h"
 #include "tests/launcher/start_time.h"
 #include "tests/support/catch.h"
@@ -68,7 +69,7 @@ ChildStart some_start() {
 }
 
 TEST_CASE("a start arrives as it was, without descriptors") {
-  const ChildStart start = some_start(), copy = decode_start(encode_start(start));
+  const ChildStart start = some_start(), copy = decode_value<ChildStart>(encode_value(start));
   CHECK(copy.program == start.program);
   CHECK(copy.arguments == start.arguments);
   CHECK(copy.environment == start.environment);
@@ -95,10 +96,10 @@ TEST_CASE("malformed messages are refused") {
   CHECK_THROWS_AS(decode_supervisor_report("\x05" + report.substr(1)), Internal);
   ChildStart start = some_start();
   start.environment.pop_back();
-  const std::string bytes = encode_start(start);
+  const std::string bytes = encode_value(start);
   for (std::size_t size = 0; size < bytes.size(); ++size)
-    CHECK_THROWS_AS(decode_start(bytes.substr(0, size)), Internal);
-  CHECK_THROWS_AS(decode_start(bytes + "x"), Internal);
+    CHECK_THROWS_AS(decode_value<ChildStart>(bytes.substr(0, size)), Internal);
+  CHECK_THROWS_AS(decode_value<ChildStart>(bytes + "x"), Internal);
 }
 
 TEST_CASE("packets keep their borders, and the end is seen") {

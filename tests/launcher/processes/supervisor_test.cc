@@ -19,6 +19,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/net/byte_codec.h"
 #include "launcher/processes/child_process.h"
 #include "launcher/processes/supervisor_messages.h"
 #include "tests/support/catch.h"
@@ -351,10 +352,10 @@ TEST_CASE("malformed requests are answered with an error") {
   };
   const FileDescriptor nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
   const std::string start = encode(SupervisorRequest{.kind = SupervisorRequest::Kind::start});
-  CHECK(answer("x", {}) == "malformed message: of no known kind");
+  CHECK(answer("x" + start.substr(1), {}) == "malformed message: of no known kind");
   CHECK(answer(start + "x", {}) == "malformed message: bytes after its end");
   CHECK(answer(start, {nothing.get(), nothing.get(), nothing.get()}) == "malformed message: it ends too early");
-  const std::string all = encode_start(shell("true", nothing.get()));
+  const std::string all = encode_value(shell("true", nothing.get()));
   REQUIRE(send_packet(own.get(), encode(SupervisorRequest{.kind = SupervisorRequest::Kind::start_part, .part = all})));
   CHECK(answer(start, {nothing.get()}) == "malformed message: not as many descriptors as it says");
   own.reset();
