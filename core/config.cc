@@ -194,7 +194,7 @@ const Setting kSettings[] = {
      "their values, so that they are not taken for torchrun's own.",
      nothing},
     {"HVD_LOG_LEVEL", "HOROVOD_LOG_LEVEL", "warning",
-     "Lines below this level are not written: trace, debug, info, warning, error, off.",
+     "Lines below this level are not written: trace, debug, info, warning, error (also called fatal), off.",
      [](Config& c, std::string_view t) { c.diagnosis.log_level = parse_log_level(t); }},
     {"HVD_TIMELINE", "HOROVOD_TIMELINE", "",
      "A file into which rank 0 writes what its operations did when, for chrome://tracing. Empty or DYNAMIC: none until "
@@ -315,8 +315,9 @@ const Setting kSettings[] = {
      "it has. Results do not depend on it.",
      [](Config& c, std::string_view t) { c.data_plane.instruction_set = t; }},
     {"HVD_ARENA_LIMIT", "", "34359738368",
-     "Bytes that a rank may take from the memory that the ranks of a host share for tensors (hvd_alloc, hvd.empty). "
-     "Memory and address space are taken when they are asked for. 0: no such memory, ordinary one instead.",
+     "Bytes that a rank may take from the memory that the ranks of a host share for tensors (hvd_alloc, "
+     "hvd.torch.empty). Memory and address space are taken when they are asked for. 0: no such memory, ordinary one "
+     "instead.",
      [](Config& c, std::string_view t) { c.data_plane.arena_limit_bytes = parse_bytes(t); }},
     {"HVD_CUDA_LIB", "", "",
      "The CUDA driver, a name or path, opened when there is the first GPU tensor. Empty: libcuda.so.1.",

@@ -38,7 +38,7 @@ typedef enum hvd_status {
   HVD_NOT_INITIALIZED = 6, /* call hvd_init() first */
   HVD_SHUT_DOWN = 7,       /* this rank or another rank has shut down the runtime */
   HVD_UNSUPPORTED = 8,     /* no backend can do this */
-  HVD_INTERNAL = 9         /* a defect of hvd, or a peer that violated the protocol */
+  HVD_INTERNAL = 9         /* a defect of hvd, a peer that violated the protocol, or no memory */
 } hvd_status;
 
 typedef enum hvd_dtype {
@@ -267,10 +267,11 @@ HVD_API hvd_status hvd_submit(const hvd_call* call, hvd_work** work);
 /* Starts an operation and waits for it; performs it on the calling thread if no other operation is pending, which saves
  * the handover between threads. Fails like hvd_submit() if the call is invalid, otherwise like hvd_work_wait(). `work`
  * may be NULL if timeout_us is negative and the call has outputs or needs none; otherwise the caller must free it if it
- * is not NULL afterwards. May return slightly later than timeout_us; if another rank is stopped in the middle of the
- * operation, as late as HVD_COLLECTIVE_TIMEOUT_SECONDS, or HVD_STALL_SHUTDOWN_TIME_SECONDS where that is set. An
- * operation without a name starts when the previous one that this function started without a name has ended: if that
- * one does not end in time, the function returns HVD_TIMEOUT, nothing was started, and `*work` is NULL. */
+ * is not NULL afterwards. May return later than timeout_us, by about 100 ms if other ranks are late; if another rank is
+ * stopped in the middle of the operation, as late as HVD_COLLECTIVE_TIMEOUT_SECONDS, or HVD_STALL_SHUTDOWN_TIME_SECONDS
+ * where that is set. An operation without a name starts when the previous one that this function started without a
+ * name has ended: if that one does not end in time, the function returns HVD_TIMEOUT, nothing was started, and `*work`
+ * is NULL. */
 HVD_API hvd_status hvd_run(const hvd_call* call, int64_t timeout_us, hvd_work** work);
 
 /* Like hvd_run() for several operations of one process set, as for the gradients of a step: hands all of them over at

@@ -142,9 +142,9 @@ void hand_to_engine(Operation& operation) {
   } catch (const Error&) {
   }
 }
-void wait_posted(Operation& operation) {
+void wait_posted(Operation& operation, Duration timeout) {
   try {
-    Instance::get().runtime()->prepared().wait_posted(operation);
+    Instance::get().runtime()->prepared().wait_posted(operation, timeout);
   } catch (const Error&) {
   }
 }
@@ -429,10 +429,11 @@ int hvd_work_poll(hvd_work* work) {
 hvd_status hvd_work_wait(hvd_work* work, int64_t timeout_us) {
   return guarded([&] {
     Operation& operation = held_here(work);
-    if (timeout_us == 0) hand_to_engine(operation);
     if (timeout_us != 0 && !operation.poll()) refuse_in_callback("hvd_work_wait");
-    if (operation.caller_completes()) wait_posted(operation);
-    operation.wait(deadline_in(timeout_us));
+    const Duration timeout = timeout_of(timeout_us);
+    const Deadline deadline = later(Clock::now(), timeout);
+    if (operation.caller_completes()) wait_posted(operation, timeout);
+    operation.wait(deadline);
     check_end(operation);
   });
 }

@@ -247,8 +247,11 @@ bool Engine::post(Operation& operation) {
   return posted;
 }
 
-// Another thread that drives may have checked before post(): the engine thread is woken to complete it then.
-void Engine::wait_posted() {
+// A caller that drives cannot leave the collective before the others have come, or have declined after kLateTimeout:
+// one that is to return earlier does not drive. Another thread that drives may have checked before post(): the engine
+// thread is woken to complete it then.
+void Engine::wait_posted(Operation& operation, Duration timeout) {
+  if (timeout < ScheduleRunner::kLateTimeout) return hand_to_engine(operation);
   if (!driver_.try_lock()) return dependencies().channel.wake();
   const MutexLock driver(driver_, std::adopt_lock);
   const DefaultFloatingPoint floating_point;

@@ -46,9 +46,10 @@ class Engine {
 
   // Any thread: posts a prepared operation that is not under way, and returns at once, if the locked schedule expects
   // exactly this next and the backend can do its own part without waiting; else false, without effect. Its caller later
-  // either waits, which wait_posted() precedes, or has the engine thread end it by hand_to_engine().
+  // either waits, which wait_posted() precedes, or has the engine thread end it by hand_to_engine(). `timeout`: for how
+  // long the caller is going to wait.
   bool post(Operation& operation);
-  void wait_posted();
+  void wait_posted(Operation& operation, Duration timeout);
   void hand_to_engine(Operation& operation);
 
   // Any thread: asks the other ranks to end the run, and the engine thread to end once they know.

@@ -10,8 +10,6 @@ namespace hvd {
 
 namespace {
 
-// How long a caller that has begun a collective waits for the other ranks before it breaks the lock.
-constexpr Duration kLateTimeout = std::chrono::milliseconds(100);
 // How many times as long the engine thread waits.
 constexpr int kThreadGracePeriod = 50;
 // How long a rank waits for an operation that the schedule expects first, while a caller waits for a later one.
@@ -36,7 +34,8 @@ const char* cause_text(ScheduleLock::Cause cause) {
 // The stall limit counts only once the schedule has been given up, so this leaves most of it.
 int most_late_calls(const Config::Timeouts& timeouts) {
   if (!timeouts.gives_up_stalls()) return kThreadGracePeriod;
-  return static_cast<int>(std::clamp<Duration::rep>(timeouts.stall_limit / 4 / kLateTimeout, 1, kThreadGracePeriod));
+  const auto calls = timeouts.stall_limit / 4 / ScheduleRunner::kLateTimeout;
+  return static_cast<int>(std::clamp<Duration::rep>(calls, 1, kThreadGracePeriod));
 }
 
 }  // namespace

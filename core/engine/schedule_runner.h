@@ -28,6 +28,9 @@ class DirectCallTime {
 
 class ScheduleRunner {
  public:
+  // How long a caller that has begun a collective waits for the other ranks before it breaks the lock.
+  static constexpr Duration kLateTimeout = std::chrono::milliseconds(100);
+
   // The context outlives this object.
   explicit ScheduleRunner(EngineContext& context);
 

@@ -1,6 +1,7 @@
 #include "core/execution/bucket.h"
 
 #include <algorithm>
+#include <new>
 #include <numeric>
 #include <unordered_map>
 #include <utility>
@@ -214,6 +215,16 @@ std::int64_t input_elements(const Response& response, std::size_t tensor, const 
   return differs_by_rank(agreed.collective) ? 0 : elements_of(agreed.tensors[tensor].shape);
 }
 
+// The job ends: the other ranks need this rank for the collective.
+OwnedTensor allocate_on_cpu(const OperationSpec& spec, DType dtype, const Shape& shape) {
+  try {
+    return OwnedTensor::allocate(dtype, shape);
+  } catch (const std::bad_alloc&) {
+    throw Internal(std::string(collective_name(spec.collective)) + " '" + spec.name +
+                   "': there is no memory for the result " + dtype_name(dtype) + to_string(shape));
+  }
+}
+
 void* allocate_output(Operation& own, std::size_t tensor, const TensorSpec& spec, std::int64_t rows,
                       DeviceRuntime* devices) {
   auto& outputs = own.memory.outputs;
@@ -222,7 +233,7 @@ void* allocate_output(Operation& own, std::size_t tensor, const TensorSpec& spec
   shape[0] = rows;
   OwnedTensor& output = outputs[tensor];
   if (own.memory.device == kCpuDevice) {
-    output = OwnedTensor::allocate(spec.dtype, std::move(shape));
+    output = allocate_on_cpu(own.spec, spec.dtype, shape);
   } else {
     if (devices == nullptr) throw Internal("a result on a device, but no DeviceRuntime");
     auto memory = devices->allocate(own.memory.device, bytes_of(elements_of(shape), spec.dtype));

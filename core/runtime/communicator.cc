@@ -282,7 +282,7 @@ EngineReference Communicator::take_prepared(Operation& operation) {
   return reference;
 }
 
-void Communicator::wait_posted() { engine_->wait_posted(); }
+void Communicator::wait_posted(Operation& operation, Duration timeout) { engine_->wait_posted(operation, timeout); }
 
 void Communicator::hand_to_engine(Operation& operation) { engine_->hand_to_engine(operation); }
 

@@ -97,7 +97,7 @@ class Communicator {
   void start(Operation& operation);
   void run(Operation& operation, Duration timeout);
   // See Engine.
-  void wait_posted();
+  void wait_posted(Operation& operation, Duration timeout);
   void hand_to_engine(Operation& operation);
 
   // Whether an operation of this rank is in flight. Any thread.

@@ -30,10 +30,10 @@ class PreparedOperations {
   void run(Operation& operation, Duration timeout) {
     with_communicator(operation, [&](Communicator& communicator) { communicator.run(operation, timeout); });
   }
-  // For the caller of an operation that caller_completes(): wait_posted() before it waits, hand_to_engine() if it
-  // does not.
-  void wait_posted(Operation& operation) {
-    with_communicator(operation, [](Communicator& communicator) { communicator.wait_posted(); });
+  // For the caller of an operation that caller_completes(): wait_posted() before it waits for at most this time,
+  // hand_to_engine() if it does not.
+  void wait_posted(Operation& operation, Duration timeout) {
+    with_communicator(operation, [&](Communicator& communicator) { communicator.wait_posted(operation, timeout); });
   }
   void hand_to_engine(Operation& operation) {
     with_communicator(operation, [&](Communicator& communicator) { communicator.hand_to_engine(operation); });

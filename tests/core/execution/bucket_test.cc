@@ -11,6 +11,7 @@
 #include "core/operation/operation.h"
 #include "tests/core/control/specs.h"
 #include "tests/support/catch.h"
+#include "tests/support/sanitized.h"
 
 using namespace hvd;
 
@@ -332,6 +333,14 @@ TEST_CASE("Outputs leave out the rows of ranks that have joined") {
   scatters.submit(reducescatter("x", {7, 2}));
   scatters.build(response_to(reducescatter("x", {7, 2}), 1));
   CHECK(scatters.own->memory.outputs.at(0).shape == Shape{2, 2});
+}
+
+TEST_CASE("A result for which there is no memory is named, with its shape") {
+  if (testing::kSanitized) return;  // the sanitizers' allocators end the process
+  Rank rank;
+  rank.submit(allgather("rows", {4}));
+  CHECK_THROWS_WITH(rank.build(response_to(allgather("rows", {1}), 2, {{std::int64_t{1} << 58, 0, 4}})),
+                    "allgather 'rows': there is no memory for the result float32[288230376151711748]");
 }
 
 TEST_CASE("What an average is divided by") {

@@ -53,7 +53,7 @@ class Sum {
   }
   // As hvd_work_wait().
   Status wait() {
-    if (work_->caller_completes()) runtime_.prepared().wait_posted(*work_);
+    if (work_->caller_completes()) runtime_.prepared().wait_posted(*work_, Duration::max());
     require(work_->wait(deadline_after(60s)), "it is not done");
     return work_->completion.status();
   }
@@ -154,6 +154,32 @@ TEST_CASE("nobody waits for a rank that has started a small operation and does s
         }
       }
       if (breaks(runtime) != ended || runtime.metrics().control_messages.value() != messages) is_broken = true;
+      rendezvous.arrive_and_wait();
+      if (!is_broken) return;
+    }
+    throw std::runtime_error("not locked any more");
+  }));
+}
+
+TEST_CASE("a caller that waits briefly for a small operation returns before others that are late, and breaks no lock") {
+  std::barrier<> rendezvous(2);
+  std::array<std::atomic<bool>, 5> broken{};  // by attempt, as above
+  REQUIRE_NOTHROW(run_ranks({{{2}}, {}}, [&](Runtime& runtime) {
+    Sum sum(runtime, "sum");
+    for (std::atomic<bool>& is_broken : broken) {
+      for (int i = 0; i < 50; ++i) sum.run();
+      if (!locked_soon(runtime)) is_broken = true;
+      const std::uint64_t ended = breaks(runtime);
+      rendezvous.arrive_and_wait();
+      if (runtime.topology().rank == 0) {
+        sum.start();
+        if (sum.work().caller_completes()) runtime.prepared().wait_posted(sum.work(), 1ms);
+        require(!sum.work().poll(), "it is done without the other rank");
+        if (breaks(runtime) != ended) is_broken = true;
+      }
+      rendezvous.arrive_and_wait();
+      if (runtime.topology().rank != 0) sum.start();
+      sum.finish();
       rendezvous.arrive_and_wait();
       if (!is_broken) return;
     }
