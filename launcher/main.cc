@@ -387,9 +387,21 @@ int run_elastic_with_agents(const CommandLine& line, const JobLayout& fixed, con
   return run_elastic(line.job, std::move(hosts), signals);
 }
 
+constexpr char kAgentHelp[] =
+    "Usage: hvdrun agent --listen [ADDRESS:]PORT [--once] [--until-eof]\n\n"
+    "Waits on a host without ssh for hvdrun --agent-port PORT, which knows the same HVD_JOB_KEY "
+    "(docs/launching.md).\n\n"
+    "  --listen [ADDRESS:]PORT  Where to wait: all interfaces, or that of an address; port 0: any free one\n"
+    "  --once                   End after the first job\n"
+    "  --until-eof              End at the end of standard input, a pipe\n";
+
 // hvdrun's own processes on the hosts of a job, and what users start there: hvdrun agent --listen.
 int run_as_agent(const std::vector<std::string>& words, SignalSource& signals) {
   if (words.empty() || words == std::vector<std::string>{"--leave"}) return run_agent(signals, !words.empty());
+  if (words.front() == "--help" || words.front() == "-h") {
+    std::fputs(kAgentHelp, stdout);
+    return 0;
+  }
   if (words.size() == 3 && words[0] == "--call") {
     const auto limit = std::chrono::duration<double>(std::strtod(words[2].c_str(), nullptr));
     return call_agent(words[1], std::chrono::duration_cast<Duration>(limit), signals);

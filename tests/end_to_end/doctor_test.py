@@ -60,6 +60,17 @@ def test_a_framework_that_does_not_load(package, tmp_path, monkeypatch):
     assert finding.status == "problem" and "such a symbol is not there" in finding.advice
 
 
+@pytest.mark.parametrize(
+    ("package", "command"), [("absent", "pip install absent"), ("mxnet", "pip install mxnet==1.9.1 numpy==1.23.5")]
+)
+def test_a_framework_that_is_not_installed_comes_with_the_command_that_installs_one_that_works(
+    package, command, monkeypatch
+):
+    monkeypatch.setattr(doctor_module, "version_of", lambda _: None)
+    finding = look_at_framework("the framework", f"hvd.{package}", package)
+    assert (finding.status, finding.advice) == ("note", f"hvd.{package} needs it: {command}")
+
+
 def test_an_import_that_takes_too_long_is_given_up_after_a_time_that_is_named(tmp_path, monkeypatch):
     (tmp_path / "tensorflow.py").write_text("import time; time.sleep(600)")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")

@@ -130,6 +130,15 @@ def test_errors_say_what_to_do(agents):
         assert ended.returncode == 2 and told in ended.stderr, ended.stderr
 
 
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_an_agent_prints_its_options_when_asked_and_needs_no_key_for_that(option):
+    environment = {name: value for name, value in os.environ.items() if name != "HVD_JOB_KEY"}
+    done = subprocess.run(["hvdrun", "agent", option], env=environment, capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Usage: hvdrun agent --listen [ADDRESS:]PORT [--once] [--until-eof]\n")
+    assert {"--listen", "--once", "--until-eof"} <= set(done.stdout.split())
+
+
 def authenticated(port, key):
     """A connection that knows the key (core/net/authentication.h): what it sends from now on is still not trusted."""
     stream = socket.create_connection(("127.0.0.1", port), timeout=10)

@@ -200,7 +200,12 @@ def test_errors_say_what_to_do(servers, ranks):
         (
             lambda: table.push([1, 2], ones.astype(np.float64)),
             ValueError,
-            "must be float32 on the CPU, not float64 on the CPU: convert",
+            r"float32 on the CPU, not float64 on the CPU: convert them, for instance with numpy\.asarray\(",
+        ),
+        (
+            lambda: table.push([1, 2], torch.ones(2, 4, dtype=torch.float64)),
+            ValueError,
+            r"float32 on the CPU, not float64 on the CPU: convert them, for instance with \.float\(\)",
         ),
         (lambda: table.push([1, 2], None), TypeError, "push and push_pull need gradients, an array of shape"),
         (lambda: table.pull([1, 2], out=ones[:1]), ValueError, r"contiguous float32 array of shape \(2, 4\)"),

@@ -290,6 +290,32 @@ def test_a_sharded_model_takes_over_the_state_of_rank_0(default_group):
 
 
 @pytest.mark.ranks(2)
+@pytest.mark.parametrize("layout", ["to_sparse_coo", "to_sparse_csr"])
+def test_sparse_tensors_are_refused_before_anything_is_sent(default_group, layout):
+    dense = torch.eye(2)
+    sparse = getattr(dense, layout)()
+    calls: dict[str, Callable[[], object]] = {
+        "all_reduce": lambda: dist.all_reduce(sparse),
+        "reduce": lambda: dist.reduce(sparse, 0),
+        "broadcast": lambda: dist.broadcast(sparse, 0),
+        "all_gather": lambda: dist.all_gather([dense, dense.clone()], sparse),
+        "all_gather into": lambda: dist.all_gather([sparse, sparse.clone()], dense),
+        "reduce_scatter": lambda: dist.reduce_scatter(dense.clone(), [sparse, sparse]),
+        "reduce_scatter into": lambda: dist.reduce_scatter(sparse, [dense, dense]),
+        "all_to_all": lambda: dist.all_to_all([dense, dense.clone()], [sparse, sparse]),
+        "all_to_all into": lambda: dist.all_to_all([sparse, sparse.clone()], [dense, dense]),
+        "send": lambda: dist.send(sparse, 1 - hvd.rank()),
+        "recv": lambda: dist.recv(sparse, 1 - hvd.rank()),
+    }
+    for name, call in calls.items():
+        with pytest.raises(ValueError, match=r"not supported: use .*to_dense"):
+            call()
+            pytest.fail(f"{name} has not refused it")
+    dist.all_reduce(dense)
+    assert torch.equal(dense, 2 * torch.eye(2))
+
+
+@pytest.mark.ranks(2)
 def test_torch_and_hvd_must_see_the_same_job():
     with pytest.raises(ValueError, match=rf"rank {hvd.rank()} of 7, hvd for rank {hvd.rank()} of 2"):
         dist.init_process_group("hvd", init_method="hvd://", rank=hvd.rank(), world_size=7)

@@ -255,6 +255,8 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
     Raises:
         ValueError: operations of this rank are under way in it.
+        TypeError: it is no `ProcessSet`.
+        HorovodInternalError: a rank was lost, or asked for something else.
     """
     if not isinstance(process_set, ProcessSet):
         raise TypeError(f"process_set is {process_set!r}: expected the ProcessSet that hvd.add_process_set() returned")

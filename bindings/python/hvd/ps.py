@@ -209,9 +209,10 @@ def _read_values(values: Any, what: str) -> Memory:
     memory = kind_of(values).read(values)
     if memory.type.name != "float32" or memory.device != -1:
         where = "the CPU" if memory.device == -1 else f"GPU {memory.device}"
+        conversion = ".float().cpu()" if _is_torch(values) else "numpy.asarray(..., numpy.float32)"
         raise ValueError(
             f"{what} must be float32 on the CPU, not {memory.type.name} on {where}: convert them, for instance with "
-            ".float().cpu()"
+            f"{conversion}"
         )
     return memory
 

@@ -89,6 +89,10 @@ def look_at_hvd() -> Iterator[Finding]:
             yield Finding(section, name, PROBLEM, str(error), "install hvd anew")
 
 
+# MXNet has had no release since NumPy 1.24, with which it cannot be imported, and does not ask for an older one.
+_TO_INSTALL = {"mxnet": "mxnet==1.9.1 numpy==1.23.5"}
+
+
 def look_at_frameworks() -> Iterator[Finding]:
     """One on each CPU at a time, since each import takes seconds."""
     frameworks = (
@@ -107,7 +111,8 @@ def look_at_framework(name: str, module: str, *packages: str) -> Finding:
     importing a framework changes this one."""
     versions = [f"{package} {version}" for package in packages if (version := version_of(package))]
     if not versions:
-        return Finding("frameworks", name, NOTE, "not installed", f"{module} needs it: pip install {packages[0]}")
+        command = f"pip install {_TO_INSTALL.get(packages[0], packages[0])}"
+        return Finding("frameworks", name, NOTE, "not installed", f"{module} needs it: {command}")
     found = ", ".join(versions)
     limit = seconds_for(IMPORT_SECONDS)
     try:

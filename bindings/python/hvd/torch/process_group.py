@@ -26,7 +26,7 @@ from hvd.arguments import process_set_number as set_id
 from hvd.process_set import ProcessSet, numbered_name
 from hvd.reduce_op import Average, Max, Min, Product, Sum
 from hvd.specs import make_spec
-from hvd.torch.tensors import CODE_OF_DTYPE, CPU_PLACE, describe, place_of
+from hvd.torch.tensors import CODE_OF_DTYPE, CPU_PLACE, describe, place_of, refuse_without_memory
 from hvd.torch.works import Awaited, GroupWork
 
 Tensors = Sequence[torch.Tensor]
@@ -223,7 +223,7 @@ class HvdProcessGroup(dist.ProcessGroup):
     def _exchange(self, what: str, sent: Tensors, received: Tensors, dtype: torch.dtype, opts: Any) -> GroupWork:
         """sent[i] goes to rank i; what comes is spread over the tensors of `received`."""
         splits = [tensor.numel() for tensor in sent]
-        flat = torch.cat([tensor.detach().reshape(-1) for tensor in sent]) if sent else torch.empty(0, dtype=dtype)
+        flat = torch.cat([_plain(tensor).reshape(-1) for tensor in sent]) if sent else torch.empty(0, dtype=dtype)
         return self._exchange_rows(what, flat, splits or [0] * self.size(), received, opts)
 
     def _exchange_rows(
@@ -248,7 +248,7 @@ class HvdProcessGroup(dist.ProcessGroup):
     def reduce(self, tensors: Tensors, opts: Any) -> GroupWork:
         """An allreduce of copies, which the root keeps."""
         tensors = _listed(tensors)
-        sent = [tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in tensors]
+        sent = [_plain(tensor).clone() for tensor in tensors]
         work = self._submit(_native.ALLREDUCE, sent, _reduction("reduce", opts, tensors), in_place=True)
         keep = (lambda: _put_back(sent, tensors)) if opts.rootRank == self._rank else None
         return self._under_way("reduce", [work], opts, tensors, keep)
@@ -258,7 +258,7 @@ class HvdProcessGroup(dist.ProcessGroup):
         for output, parts in zip(outputs, inputs):
             for part in parts:
                 _require_size("reduce_scatter", part.numel(), output.numel())
-            whole.append(torch.cat([part.detach().reshape(-1) for part in parts]))
+            whole.append(torch.cat([_plain(part).reshape(-1) for part in parts]))
         return self.reduce_scatter_single_coalesced(outputs, whole, opts)
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> GroupWork:
@@ -414,8 +414,17 @@ def _reduction(what: str, opts: Any, tensors: Tensors) -> tuple[int, float]:
     return op, 1.0
 
 
+def _require_strided(tensor: torch.Tensor) -> None:
+    """ValueError for sparse tensors and the like. torch itself raises another error where it meets one, perhaps only
+    when the operation has ended."""
+    if tensor.layout is not torch.strided:
+        refuse_without_memory(tensor)
+
+
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor itself if its memory holds its elements in row-major order, else a copy."""
+    """The tensor itself if its memory holds its elements in row-major order, else a copy. ValueError if it is sparse or
+    the like."""
+    _require_strided(tensor)
     return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
 
@@ -431,7 +440,10 @@ def _wire(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _room(outputs: Tensors, rows_of: Callable[[torch.Tensor], torch.Tensor], sent: torch.Tensor) -> torch.Tensor | None:
-    """The memory of the only output, in rows like those sent, if a result can be written there at once."""
+    """The memory of the only output, in rows like those sent, if a result can be written there at once. ValueError if
+    one of the outputs is sparse or the like."""
+    for output in outputs:
+        _require_strided(output)
     if len(outputs) != 1 or outputs[0].numel() == 0:
         return None
     memory = rows_of(outputs[0])
