@@ -48,7 +48,7 @@ std::shared_ptr<Transport> connect_all(const BackendContext& context) {
           .lease = context.config.timeouts.lease,
           .log = context.log,
           .deadline = context.deadline},
-      network_wait_policy_for(topology.local_size, topology.local_cpus), context.abort,
+      network_wait_policy_for(topology.machine), context.abort,
       context.config.timeouts.gives_up_stalls() ? context.config.timeouts.silence_limit() : Duration());
 }
 
@@ -88,6 +88,7 @@ struct SharedHost {
         collectives({memory->data(), window_bytes(context)}, arena.get(), context.topology.local_rank,
                     context.topology.local_size,
                     {.chunk_bytes = static_cast<std::size_t>(context.config.data_plane.chunk_bytes),
+                     .cpu_use = context.topology.machine,
                      .timeout = phase_timeouts(context).inside_host,
                      .start_timeout = context.config.timeouts.start},
                     &context.abort, [&topology = context.topology](int local) {
@@ -133,7 +134,7 @@ Links links_between(const BackendContext& context, const std::shared_ptr<PluginC
   const Topology& topology = context.topology;
   std::optional<Links> through_mpi;
   if (mpi && mpi->has_transport()) {
-    const WaitPolicy policy = network_wait_policy_for(topology.local_size, topology.local_cpus);
+    const WaitPolicy policy = network_wait_policy_for(topology.machine);
     through_mpi = links_over(make_plugin_transport(mpi, topology, policy, context.abort), "mpi-messages", context,
                              members, given_costs);
     if (context.config.data_plane.cpu_backend != CpuBackend::automatic) return *through_mpi;
@@ -219,7 +220,8 @@ void add_plugin_backend(DataPlane& plane, std::shared_ptr<PluginCommunicator> co
                         const BackendContext& context) {
   // A call is handed to another thread of this rank: if the two threads share a CPU, the waiting one must yield at
   // once.
-  WaitPolicy policy = wait_policy_for(2 * context.topology.local_size, context.topology.local_cpus);
+  const CpuUse& machine = context.topology.machine;
+  WaitPolicy policy = wait_policy_for({.ranks = 2 * machine.ranks, .cpus = machine.cpus});
   policy.yields = 0;
   // Destroyed before the backends that it passes calls on to.
   plane.backends.push_back(make_plugin_backend(std::move(communicator), backends_of(plane), policy, context.abort,

@@ -197,18 +197,19 @@ struct hvd_ps {
     // By its process's number it is the same worker in all epochs.
     const bool comes_and_goes = !own && services->config.job.process >= 0;
     if (!own && !services->has_servers) throw InvalidArgument(kAdviceForLaterEpochs);
-    client = connect({.worker = comes_and_goes ? services->config.job.process : topology.rank,
-                      .workers = comes_and_goes ? 0 : topology.size,
-                      .servers = servers,
-                      .copies = own ? 1 : services->config.servers.copies,
-                      .parts = own ? 1 : services->config.servers.parts,
-                      .start_timeout = services->config.timeouts.start,
-                      .lease = services->config.timeouts.lease,
-                      .stall_warning = stall_warning_of(services->config),
-                      .shares_memory = services->config.data_plane.shared_memory,
-                      .host_key = services->host_key,
-                      .wait = wait_policy_for(topology.local_size + servers, topology.local_cpus),
-                      .metrics = metrics});
+    client =
+        connect({.worker = comes_and_goes ? services->config.job.process : topology.rank,
+                 .workers = comes_and_goes ? 0 : topology.size,
+                 .servers = servers,
+                 .copies = own ? 1 : services->config.servers.copies,
+                 .parts = own ? 1 : services->config.servers.parts,
+                 .start_timeout = services->config.timeouts.start,
+                 .lease = services->config.timeouts.lease,
+                 .stall_warning = stall_warning_of(services->config),
+                 .shares_memory = services->config.data_plane.shared_memory,
+                 .host_key = services->host_key,
+                 .wait = wait_policy_for({.ranks = topology.machine.ranks + servers, .cpus = topology.machine.cpus}),
+                 .metrics = metrics});
     metrics->worker.servers.set(static_cast<std::uint64_t>(servers));
   }
 

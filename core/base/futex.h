@@ -25,25 +25,32 @@ struct WaitPolicy {
   Duration idle_spin{0};  // busy wait after the yields, until another thread wants the CPU; only by AdaptiveWait
 };
 
-// If there are more ranks than CPUs.
+// Ranks, and the CPUs for which they compete: those that any of them may run on, each counted once.
+struct CpuUse {
+  int ranks = 1;
+  int cpus = 0;
+
+  bool oversubscribed() const { return ranks > cpus; }
+};
+
 inline constexpr WaitPolicy kOversubscribedPolicy{.spin = Duration{0}, .yields = 64};
 
-// Pure. `ranks_on_host` compete for `cpus`, the number of CPUs that any of them may run on.
-inline WaitPolicy wait_policy_for(int ranks_on_host, int cpus) {
-  return ranks_on_host > cpus ? kOversubscribedPolicy : WaitPolicy{.spin = 20us};
+// Pure.
+inline WaitPolicy wait_policy_for(const CpuUse& use) {
+  return use.oversubscribed() ? kOversubscribedPolicy : WaitPolicy{.spin = 20us};
 }
 // The same for a caller, which has nothing else to do: it goes on spinning while its CPU would otherwise be idle. An
 // idle virtual CPU halts, and waking it takes tens of microseconds, or milliseconds if the hypervisor has given its
 // physical CPU to another machine.
-inline WaitPolicy caller_wait_policy_for(int ranks_on_host, int cpus) {
-  WaitPolicy policy = wait_policy_for(ranks_on_host, cpus);
-  if (ranks_on_host <= cpus) policy.idle_spin = 20ms;
+inline WaitPolicy caller_wait_policy_for(const CpuUse& use) {
+  WaitPolicy policy = wait_policy_for(use);
+  if (!use.oversubscribed()) policy.idle_spin = 20ms;
   return policy;
 }
 // The same for messages from another host, which take longer than a cache line. A sleep lengthens a wait of 200 us by
 // less than a tenth; with 500 us a ring over 1 Gb/s never slept, and took five times the CPU time.
-inline WaitPolicy network_wait_policy_for(int ranks_on_host, int cpus) {
-  return ranks_on_host > cpus ? kOversubscribedPolicy : WaitPolicy{.spin = 200us};
+inline WaitPolicy network_wait_policy_for(const CpuUse& use) {
+  return use.oversubscribed() ? kOversubscribedPolicy : WaitPolicy{.spin = 200us};
 }
 
 // Decides whether spinning pays off at one place in the code, by the outcome of its last waits. If a peer is mostly

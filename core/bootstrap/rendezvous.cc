@@ -219,7 +219,8 @@ RankIdentity identify_this_process(const std::string& host_id, const std::string
   RankIdentity identity;
   identity.pid = static_cast<int>(getpid());
   identity.hostname = hostname.empty() ? system_hostname() : hostname;
-  identity.host_key = host_id.empty() ? boot_id() + "/" + network_namespace() + "/" + system_hostname() +
+  identity.machine = boot_id();
+  identity.host_key = host_id.empty() ? identity.machine + "/" + network_namespace() + "/" + system_hostname() +
                                             "/uid:" + std::to_string(geteuid())
                                       : host_id;
   identity.cpus = allowed_cpus();

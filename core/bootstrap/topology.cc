@@ -38,6 +38,14 @@ int count_cpus(const std::vector<RankIdentity>& identities, const std::vector<in
   return count;
 }
 
+CpuUse cpu_use_of_machine(const std::vector<RankIdentity>& identities, int rank) {
+  std::vector<int> ranks;
+  for (int other = 0; other < static_cast<int>(identities.size()); ++other) {
+    if (identities[index(other)].machine == identities[index(rank)].machine) ranks.push_back(other);
+  }
+  return {.ranks = static_cast<int>(ranks.size()), .cpus = count_cpus(identities, ranks)};
+}
+
 }  // namespace
 
 int Topology::host() const { return host_of[static_cast<std::size_t>(rank)]; }
@@ -73,6 +81,7 @@ Topology make_topology(int rank, std::vector<RankIdentity> identities) {
   topology.local_rank = static_cast<int>(std::ranges::lower_bound(mine, rank) - mine.begin());
   topology.job_local_rank = topology.local_rank;
   topology.local_cpus = count_cpus(topology.identities, mine);
+  topology.machine = cpu_use_of_machine(topology.identities, rank);
 
   // Hosts without a rank of this local rank are not counted.
   topology.cross_size = 0;

@@ -5,18 +5,21 @@
 #include <string>
 #include <vector>
 
+#include "core/base/futex.h"
+
 namespace hvd {
 
 // The identity that each rank publishes through the store.
 struct RankIdentity {
-  std::string host_key;  // equal if and only if ranks can share memory and abstract sockets
-  std::string hostname;  // for people
+  std::string host_key;   // equal if and only if ranks can share memory and abstract sockets
+  std::string machine{};  // equal if and only if ranks run on one kernel: containers of a machine may be several hosts
+  std::string hostname;   // for people
   int pid = 0;
   std::vector<std::string> settings{};  // shared_settings() of its configuration
   std::vector<std::uint64_t> cpus{};    // that it may run on (allowed_cpus())
 
   static void fields(auto& self, const auto& each) {
-    each(self.host_key, self.hostname, self.pid, self.settings, self.cpus);
+    each(self.host_key, self.machine, self.hostname, self.pid, self.settings, self.cpus);
   }
 };
 
@@ -26,6 +29,7 @@ struct Topology {
   int cross_rank = 0, cross_size = 1;  // among the ranks with the same local rank, in host order
   bool homogeneous = true;             // every host has the same number of ranks
   int local_cpus = 0;                  // that ranks of this host may run on, each counted once
+  CpuUse machine;                      // the ranks that run on this one's machine
   int job_local_rank = 0;              // local_rank in the whole job, by which launchers and programs assign GPUs
 
   std::vector<RankIdentity> identities;  // by rank

@@ -74,8 +74,8 @@ Engine::Engine(const EngineDependencies& dependencies, std::unique_ptr<Executor>
     : context_(make_context(dependencies, std::move(executor))),
       schedule_(context_),
       negotiated_(context_, schedule_),
-      caller_wait_(caller_wait_policy_for(dependencies.topology.local_size, dependencies.topology.local_cpus)),
-      thread_wait_(wait_policy_for(dependencies.topology.local_size, dependencies.topology.local_cpus)) {
+      caller_wait_(caller_wait_policy_for(dependencies.topology.machine)),
+      thread_wait_(wait_policy_for(dependencies.topology.machine)) {
   thread_ = start_thread(kEngineThread, [this] { run_thread(); });
 }
 

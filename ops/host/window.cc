@@ -1,12 +1,10 @@
 #include "ops/host/window.h"
 
 #include <algorithm>
-#include <bit>
 #include <new>
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/process.h"
 
 namespace hvd {
 
@@ -54,21 +52,11 @@ WindowMemory::WindowMemory(std::span<std::byte> region, int local_rank, int loca
   }
 }
 
-int WindowMemory::count_cpus() const {
-  int count = 0;
-  for (std::size_t word = 0; word < kCpuWords; ++word) {
-    std::uint64_t together = 0;
-    for (int at = 0; at < ranks; ++at) together |= by_rank[at].cpus[word].load(std::memory_order_relaxed);
-    count += std::popcount(together);
-  }
-  return count;
-}
-
 WindowWait::WindowWait(const WindowMemory& memory, const AbortFlag* abort, Describe describe)
     : memory_(memory), abort_(abort), describe_(std::move(describe)) {}
 
-void WindowWait::set_cpus(int cpus) {
-  const AdaptiveWait brief(wait_policy_for(memory_.ranks, cpus)), long_one(caller_wait_policy_for(memory_.ranks, cpus));
+void WindowWait::set_cpu_use(const CpuUse& use) {
+  const AdaptiveWait brief(wait_policy_for(use)), long_one(caller_wait_policy_for(use));
   engine_waits_ = {.arrival = brief, .progress = brief};
   caller_waits_ = {.arrival = long_one, .progress = long_one};
 }
@@ -173,12 +161,6 @@ Window::Window(std::span<std::byte> region, int rank, int ranks, const WindowOpt
   const std::uint32_t even = own.published[0].value, odd = own.published[1].value;
   step_ = last_complete_step_ = sequence_reached(even, odd) ? even : odd;
 
-  // All ranks must agree whether they outnumber CPUs, but each sees only its own affinity mask: a launcher may have
-  // bound every rank to a different core. Therefore the masks are shared and counted together.
-  const std::vector<std::uint64_t> allowed = allowed_cpus();
-  for (std::size_t word = 0; word < std::min(allowed.size(), WindowMemory::kCpuWords); ++word) {
-    memory_.by_rank[rank].cpus[word] |= allowed[word];
-  }
   wait_.begin("start");
   wait_.set_timeout(options.start_timeout);
   open_step();
@@ -186,9 +168,8 @@ Window::Window(std::span<std::byte> region, int rank, int ranks, const WindowOpt
   await_all();
   wait_.set_timeout(options.timeout);
 
-  const int cpus = options.cpus > 0 ? options.cpus : memory_.count_cpus();
-  wait_.set_cpus(cpus);
-  oversubscribed_ = ranks > cpus;
+  wait_.set_cpu_use(options.cpu_use);
+  oversubscribed_ = options.cpu_use.oversubscribed();
   reduction_.set_oversubscribed(oversubscribed_);
 }
 

@@ -34,8 +34,6 @@
 // AbortFlag's reason.
 #pragma once
 
-#include <sched.h>
-
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -62,8 +60,7 @@ namespace hvd {
 // here, since another rank may already have begun. Processes that map the same memory must have the same kLayout: a
 // change of Rank, of Shared or of the order above increments it.
 struct WindowMemory {
-  static constexpr std::uint32_t kLayout = 2;
-  static constexpr std::size_t kCpuWords = CPU_SETSIZE / 64;
+  static constexpr std::uint32_t kLayout = 3;
 
   // What a rank can wait for: another rank has published a step, or has finished its part of a reduction.
   enum class Milestone { published, reduced };
@@ -72,7 +69,6 @@ struct WindowMemory {
   struct Rank {
     std::array<Signal, 2> published;  // by the step's parity
     Signal reduced;
-    alignas(128) std::array<std::atomic<std::uint64_t>, kCpuWords> cpus;  // the rank's affinity mask
     alignas(128) std::atomic<std::uint32_t> writing;    // 1: this rank writes into others' memory, or is about to
     alignas(128) std::atomic<std::uint32_t> withdrawn;  // 1: others must not write into this rank's memory any more
   };
@@ -103,8 +99,6 @@ struct WindowMemory {
     return slots + (static_cast<std::size_t>(of_rank) * 2 + (step & 1)) * room;
   }
   std::byte* result(std::uint32_t reduction) const { return results + (reduction & 1) * room; }
-  // The CPUs on which at least one of the ranks may run.
-  int count_cpus() const;
 
   const int rank;
   const int ranks;
@@ -115,14 +109,14 @@ struct WindowMemory {
   std::byte* const results;
 };
 
-static_assert(sizeof(WindowMemory::Rank) == 6 * 128 && alignof(WindowMemory::Rank) == 128);
+static_assert(sizeof(WindowMemory::Rank) == 5 * 128 && alignof(WindowMemory::Rank) == 128);
 static_assert(sizeof(WindowMemory::Shared) == 6 * 128 && alignof(WindowMemory::Shared) == 128);
 static_assert(std::is_standard_layout_v<WindowMemory::Rank> && std::is_standard_layout_v<WindowMemory::Shared>);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 struct WindowOptions {
   std::size_t chunk_bytes = 256 << 10;
-  int cpus = 0;                  // available to the ranks of this host; 0: determined by the ranks together
+  CpuUse cpu_use{};              // of these ranks and those that compete with them; the same on all ranks
   Duration timeout = 300s;       // of each wait
   Duration start_timeout = 30s;  // for all ranks to arrive in the constructor
 };
@@ -142,7 +136,7 @@ class WindowWait {
   WindowWait& operator=(const WindowWait&) = delete;
 
   // Sets the number of CPUs available to the ranks. Until then ranks are assumed to outnumber CPUs.
-  void set_cpus(int cpus);
+  void set_cpu_use(const CpuUse& use);
   // Call before ending a collective that another thread may have begun.
   void set_driving_thread(DrivingThread driving_thread) { driving_thread_ = driving_thread; }
   void set_timeout(Duration timeout) { timeout_ = timeout; }  // of one wait

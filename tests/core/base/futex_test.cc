@@ -19,20 +19,21 @@ using namespace hvd;
 
 TEST_CASE("ranks spin only while each can have a core") {
   struct Case {
-    int ranks, cpus;
+    CpuUse use;
     bool spins;
   };
-  for (const Case& c : {Case{1, 1, true}, Case{2, 2, true}, Case{3, 2, false}, Case{4, 64, true}, Case{16, 2, false}}) {
-    CAPTURE(c.ranks, c.cpus);
-    const WaitPolicy policy = wait_policy_for(c.ranks, c.cpus);
+  for (const Case& c :
+       {Case{{1, 1}, true}, Case{{2, 2}, true}, Case{{3, 2}, false}, Case{{4, 64}, true}, Case{{16, 2}, false}}) {
+    CAPTURE(c.use.ranks, c.use.cpus);
+    const WaitPolicy policy = wait_policy_for(c.use);
     CHECK((policy.spin > Duration::zero()) == c.spins);
     CHECK((policy.yields > 0) == !c.spins);
     CHECK(policy.spin <= std::chrono::microseconds(20));
     CHECK(policy.yields <= 64);
-    const WaitPolicy network = network_wait_policy_for(c.ranks, c.cpus);
+    const WaitPolicy network = network_wait_policy_for(c.use);
     CHECK((network.spin > policy.spin) == c.spins);
     CHECK(network.yields == policy.yields);
-    const WaitPolicy caller = caller_wait_policy_for(c.ranks, c.cpus);
+    const WaitPolicy caller = caller_wait_policy_for(c.use);
     CHECK((caller.idle_spin > Duration::zero()) == c.spins);
     CHECK(caller.spin == policy.spin);
     CHECK(caller.yields == policy.yields);

@@ -39,6 +39,20 @@ TEST_CASE("the CPUs of a host are those of its ranks, each counted once") {
   CHECK(make_subset(make_topology(1, identities), {1, 2}).local_cpus == 4);
 }
 
+TEST_CASE("the ranks of a machine's hosts compete for its CPUs") {
+  std::vector<RankIdentity> identities = ranks_on("aabc");
+  for (RankIdentity& identity : identities) {
+    identity.machine = identity.hostname == "host-c" ? "other" : "one";
+    identity.cpus = {0b0011};
+  }
+  identities[2].cpus = {0b0110};
+  const Topology first = make_topology(0, identities), third = make_topology(2, identities);
+  CHECK((first.machine.ranks == 3 && first.machine.cpus == 3 && first.local_cpus == 2));
+  CHECK((third.machine.ranks == 3 && third.machine.cpus == 3 && third.local_size == 1));
+  CHECK((make_topology(3, identities).machine.ranks == 1 && make_topology(3, identities).machine.cpus == 2));
+  CHECK(make_subset(third, {2, 3}).machine.ranks == 1);
+}
+
 TEST_CASE("positions follow from who shares a host") {
   const std::vector<Case> cases{
       {"a", true, {{0, 1, 0, 1, 0}}},

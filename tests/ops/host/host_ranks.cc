@@ -58,7 +58,9 @@ void on_host_ranks(const HostRun& run, const std::function<void(HostRank&)>& bod
                  const auto describe = [&topology, host](int local_rank) {
                    return topology.describe(topology.hosts[host][static_cast<std::size_t>(local_rank)]);
                  };
-                 const WindowOptions options{.chunk_bytes = run.chunk_bytes, .cpus = run.cpus, .timeout = run.timeout};
+                 const WindowOptions options{.chunk_bytes = run.chunk_bytes,
+                                             .cpu_use = {.ranks = topology.local_size, .cpus = run.cpus},
+                                             .timeout = run.timeout};
                  const Region& region = regions[host];
                  if (run.arena_bytes > 0) {
                    self.arena = std::make_shared<TensorArena>(region.memory, region.arena, topology.local_rank);

@@ -51,8 +51,8 @@ TEST_CASE("window: a rank that stops in the middle is named") {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
-      Window window(aligned, rank, 3, {.chunk_bytes = 4096, .cpus = cpus, .timeout = 1s}, nullptr,
-                    [](int r) { return "rank " + std::to_string(r); });
+      Window window(aligned, rank, 3, {.chunk_bytes = 4096, .cpu_use = {.ranks = 3, .cpus = cpus}, .timeout = 1s},
+                    nullptr, [](int r) { return "rank " + std::to_string(r); });
       window.waits().begin("allreduce");
       window.open_step();
       window.publish();
