@@ -359,15 +359,7 @@ void parse(const Setting& setting, Config& config, const std::string& name, cons
 
 }  // namespace
 
-Environment process_environment() {
-  Environment environment;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    const auto equals = text.find('=');
-    if (equals != std::string_view::npos) environment.emplace(text.substr(0, equals), text.substr(equals + 1));
-  }
-  return environment;
-}
+Environment process_environment() { return parse_environment(environ); }
 
 ConfigResult read_config(const Environment& environment) {
   ConfigResult result;

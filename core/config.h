@@ -6,17 +6,15 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "core/base/process.h"
 
 namespace hvd {
-
-using Environment = std::map<std::string, std::string>;
 
 // A copy of this process's environment.
 Environment process_environment();

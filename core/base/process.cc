@@ -33,6 +33,16 @@ constexpr std::size_t kMinCpus = 1024, kMaxCpus = 1 << 16;
 
 }  // namespace
 
+Environment parse_environment(const char* const* entries) {
+  Environment result;
+  for (; entries != nullptr && *entries != nullptr; ++entries) {
+    const std::string entry = *entries;
+    const auto equals = entry.find('=');
+    if (equals != std::string::npos) result.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+  }
+  return result;
+}
+
 std::thread start_thread(std::string_view name, std::function<void()> body) {
   std::string shown(name.substr(0, 15));
   try {

@@ -1,10 +1,11 @@
-// Threads of this process, and what the kernel reports on processes and CPUs.
+// Threads of this process, environments, and what the kernel reports on processes and CPUs.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,11 @@
 #include <vector>
 
 namespace hvd {
+
+using Environment = std::map<std::string, std::string>;
+
+// Parses "NAME=value" entries, as in `environ`.
+Environment parse_environment(const char* const* entries);
 
 // Threads of the runtime have names, as shown by ps -L and debuggers. This one is the engine's. Every process of a job
 // has one, so other processes recognise by it a process that is in a job.

@@ -77,7 +77,7 @@ Launch slurm_launch(const Environment& environment) {
     launch.mpi = MpiKind::mpich;
   }
   if (const std::string* nodes = find(environment, "SLURM_STEP_NODELIST"))
-    launch.store.host = first_of_nodelist(*nodes);
+    launch.store.host = expand_nodelist(*nodes).front();
   launch.store.port = port_of_step(environment);
   return launch;
 }
@@ -265,21 +265,62 @@ Address store_address(const Launch& launch, int epoch) {
   return address;
 }
 
-std::string first_of_nodelist(const std::string& nodelist) {
-  const std::size_t end = nodelist.find_first_of(",[");
-  std::string prefix = nodelist.substr(0, end);
-  if (end == std::string::npos || nodelist[end] == ',') {
-    if (prefix.empty()) throw InvalidArgument("SLURM_STEP_NODELIST='" + nodelist + "' names no node");
-    return prefix;
+std::vector<std::string_view> split_outside_brackets(std::string_view text) {
+  std::vector<std::string_view> parts;
+  std::size_t first = 0;
+  int depth = 0;
+  for (std::size_t i = 0; i <= text.size(); ++i) {
+    const char c = i < text.size() ? text[i] : ',';
+    if (c == '[') ++depth;
+    if (c == ']') --depth;
+    if (c != ',' || (depth > 0 && i < text.size())) continue;
+    parts.push_back(text.substr(first, i - first));
+    first = i + 1;
   }
-  const std::size_t closed = nodelist.find(']', end);
-  const std::size_t number_end = nodelist.find_first_of("-,]", end + 1);
-  if (closed == std::string::npos || number_end == end + 1) {
-    throw InvalidArgument("SLURM_STEP_NODELIST='" + nodelist + "' is no list of nodes");
+  return parts;
+}
+
+namespace {
+
+// Appends the nodes of a pattern such as "node[08-10,12]", each with the text before. There may be several pairs of
+// brackets: "rack[0-1]node[1-2]". Throws InvalidArgument.
+void append_nodes(std::string_view pattern, const std::string& before, std::vector<std::string>& names) {
+  const auto open = pattern.find('[');
+  const std::string so_far = before + std::string(pattern.substr(0, open));
+  if (open == std::string_view::npos) {
+    if (so_far.empty() || so_far.find(']') != std::string::npos) throw InvalidArgument("a node's name is missing");
+    names.push_back(so_far);
+    if (names.size() > kMaxNodes) throw InvalidArgument("more than " + std::to_string(kMaxNodes) + " nodes");
+    return;
   }
-  const std::size_t suffix_end = nodelist.find_first_of(",[", closed);
-  return prefix + nodelist.substr(end + 1, number_end - end - 1) +
-         nodelist.substr(closed + 1, suffix_end == std::string::npos ? suffix_end : suffix_end - closed - 1);
+  const auto close = pattern.find(']', open);
+  if (close == std::string_view::npos) throw InvalidArgument("a bracket is open");
+  for (const std::string_view range : split_outside_brackets(pattern.substr(open + 1, close - open - 1))) {
+    const auto dash = range.find('-');
+    const std::string_view first_digits = range.substr(0, dash);
+    const auto first = parse_number<std::uint32_t>(first_digits);
+    const auto last = dash == std::string_view::npos ? first : parse_number<std::uint32_t>(range.substr(dash + 1));
+    if (!first || !last || *last < *first || *last > kMaxNodes) {
+      throw InvalidArgument("\"" + std::string(range) + "\" is no range of nodes");
+    }
+    for (std::uint32_t node = *first; node <= *last; ++node) {
+      std::string digits = std::to_string(node);
+      if (digits.size() < first_digits.size()) digits.insert(0, first_digits.size() - digits.size(), '0');
+      append_nodes(pattern.substr(close + 1), so_far + digits, names);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> expand_nodelist(std::string_view text) {
+  std::vector<std::string> names;
+  try {
+    for (const std::string_view part : split_outside_brackets(text)) append_nodes(part, "", names);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument("the list of nodes \"" + std::string(text.substr(0, 200)) + "\": " + error.what());
+  }
+  return names;
 }
 
 bool is_started_by(int pid) {

@@ -22,6 +22,8 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "core/config.h"
 #include "core/net/socket.h"
@@ -75,8 +77,13 @@ inline const char* launcher_name(Launcher launcher) { return kLaunchers[static_c
 // to be alone. Throws InvalidArgument if a launcher's variables are inconsistent.
 Launch read_launch(const Environment& environment);
 
-// The first node of Slurm's host list: "gpu[03-05,9],login" gives "gpu03". Throws InvalidArgument.
-std::string first_of_nodelist(const std::string& nodelist);
+inline constexpr std::size_t kMaxNodes = 1'000'000;
+
+// Expands Slurm's "node[08-10,12],login"; at least one node. Throws InvalidArgument, also for more than kMaxNodes.
+std::vector<std::string> expand_nodelist(std::string_view text);
+
+// The parts between the commas outside of brackets, empty ones included.
+std::vector<std::string_view> split_outside_brackets(std::string_view text);
 
 // Reads the cluster that TF_CONFIG describes to TensorFlow's MultiWorkerMirroredStrategy, as a job. Pure.
 //

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/bootstrap/launch_environment.h"
 #include "launcher/plan/binding.h"
 
 namespace hvd::launcher {

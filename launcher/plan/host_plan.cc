@@ -156,16 +156,6 @@ std::string process_name(const RankPlan& process) {
                             : "server " + std::to_string(process.server);
 }
 
-Environment parse_environment(const char* const* entries) {
-  Environment result;
-  for (; entries != nullptr && *entries != nullptr; ++entries) {
-    const std::string entry = *entries;
-    const auto equals = entry.find('=');
-    if (equals != std::string::npos) result.emplace(entry.substr(0, equals), entry.substr(equals + 1));
-  }
-  return result;
-}
-
 std::vector<std::string> to_entries(const Environment& environment) {
   std::vector<std::string> result;
   result.reserve(environment.size());

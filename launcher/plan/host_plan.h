@@ -2,16 +2,14 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/base/process.h"
 
 namespace hvd::launcher {
-
-using Environment = std::map<std::string, std::string>;
 
 struct RankNumbers {
   int rank = 0, size = 1;
@@ -29,8 +27,6 @@ struct HostRendezvous {
   std::string master_address{}, master_port{};  // on the host of rank 0, for a server that PyTorch starts there
 };
 
-// Parses "NAME=value" entries, as in `environ`.
-Environment parse_environment(const char* const* entries);
 std::vector<std::string> to_entries(const Environment& environment);
 
 // Applies -x with mpirun's meaning: "VAR=value" sets, "VAR" passes the present value. Returns the names that have none.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/bootstrap/launch_environment.h"
 #include "launcher/plan/host_resources.h"
 
 namespace hvd::launcher {
@@ -115,60 +116,10 @@ InvalidArgument not_understood(const std::string& name, std::string_view value) 
   return InvalidArgument(name + "=" + std::string(value) + " is not understood");
 }
 
-// Splits at the commas outside of brackets.
-std::vector<std::string_view> split_list(std::string_view text) {
-  std::vector<std::string_view> parts;
-  std::size_t first = 0;
-  int depth = 0;
-  for (std::size_t i = 0; i <= text.size(); ++i) {
-    const char c = i < text.size() ? text[i] : ',';
-    if (c == '[') ++depth;
-    if (c == ']') --depth;
-    if (c != ',' || (depth > 0 && i < text.size())) continue;
-    parts.push_back(text.substr(first, i - first));
-    first = i + 1;
-  }
-  return parts;
-}
-
-void append_names(std::string_view pattern, const std::string& before, std::vector<std::string>& names);
-
-// Expands "08-10" or "12", each number with the text before and behind it.
-void append_range(std::string_view range, const std::string& before, std::string_view behind,
-                  std::vector<std::string>& names) {
-  const auto dash = range.find('-');
-  const std::string_view first_digits = range.substr(0, dash);
-  const auto first = number(first_digits);
-  const auto last = dash == std::string_view::npos ? first : number(range.substr(dash + 1));
-  if (!first || !last || *last < *first) throw InvalidArgument("\"" + std::string(range) + "\" is no range of nodes");
-  for (int node = *first; node <= *last; ++node) {
-    std::string digits = std::to_string(node);
-    if (digits.size() < first_digits.size()) digits.insert(0, first_digits.size() - digits.size(), '0');
-    append_names(behind, before + digits, names);
-  }
-}
-
-// There may be several pairs of brackets: "rack[0-1]node[1-2]".
-void append_names(std::string_view pattern, const std::string& before, std::vector<std::string>& names) {
-  const auto open = pattern.find('[');
-  const std::string so_far = before + std::string(pattern.substr(0, open));
-  if (open == std::string_view::npos) {
-    if (so_far.empty() || so_far.find(']') != std::string::npos) throw InvalidArgument("a node's name is missing");
-    names.push_back(so_far);
-    if (names.size() > kMaxSlots) throw InvalidArgument("more than " + std::to_string(kMaxSlots) + " nodes");
-    return;
-  }
-  const auto close = pattern.find(']', open);
-  if (close == std::string_view::npos) throw InvalidArgument("a bracket is open");
-  for (const std::string_view range : split_list(pattern.substr(open + 1, close - open - 1))) {
-    append_range(range, so_far, pattern.substr(close + 1), names);
-  }
-}
-
 // Expands "4(x2),3": four on each of two nodes, three on the next.
 std::vector<int> expand_counts(const char* name, std::string_view text) {
   std::vector<int> counts;
-  for (std::string_view part : split_list(text)) {
+  for (std::string_view part : split_outside_brackets(text)) {
     int nodes = 1;
     if (const auto open = part.find("(x"); open != std::string_view::npos && part.ends_with(')')) {
       nodes = number(part.substr(open + 2, part.size() - open - 3)).value_or(0);
@@ -352,16 +303,6 @@ std::optional<Allocation> read_allocation(const Environment& environment, const 
   if (auto allocation = lsf(environment, read_file)) return allocation;
   if (auto allocation = pbs(environment, read_file)) return allocation;
   return default_hostfile(environment, read_file);
-}
-
-std::vector<std::string> expand_nodelist(std::string_view text) {
-  std::vector<std::string> names;
-  try {
-    for (const std::string_view part : split_list(text)) append_names(part, "", names);
-  } catch (const InvalidArgument& error) {
-    throw InvalidArgument("the list of nodes \"" + std::string(text.substr(0, 200)) + "\": " + error.what());
-  }
-  return names;
 }
 
 }  // namespace hvd::launcher

@@ -65,7 +65,4 @@ struct Allocation {
 std::optional<Allocation> read_allocation(const Environment& environment,
                                           const std::function<std::string(const std::string& path)>& read_file);
 
-// Expands Slurm's "node[08-10,12],login". Throws InvalidArgument, also for more than kMaxSlots hosts.
-std::vector<std::string> expand_nodelist(std::string_view text);
-
 }  // namespace hvd::launcher

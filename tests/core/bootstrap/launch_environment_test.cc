@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "tests/support/catch.h"
 
 namespace hvd::testing {
@@ -154,20 +155,19 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("launch environment: the first of a list of nodes") {
+TEST_CASE("launch environment: the store is on the first of a list of nodes") {
   const auto [list, first] = GENERATE(table<std::string, std::string>({{"one", "one"},
                                                                        {"a,b", "a"},
                                                                        {"gpu[03-05,9],login", "gpu03"},
-                                                                       {"gpu[7]", "gpu7"},
                                                                        {"rack[1,2]-n", "rack1-n"},
-                                                                       {"c[12,14-15]x,d", "c12x"}}));
-  CHECK(first_of_nodelist(list) == first);
+                                                                       {"rack[0-1]node[1-2]", "rack0node1"}}));
+  CHECK(read_launch(with({{"SLURM_STEP_NODELIST", list}}, kSlurm)).store.host == first);
 }
 
 TEST_CASE("launch environment: what makes no sense is refused, and nobody takes himself for the only one") {
-  CHECK_THROWS_AS(first_of_nodelist(""), InvalidArgument);
-  CHECK_THROWS_AS(first_of_nodelist("gpu["), InvalidArgument);
-  CHECK_THROWS_AS(first_of_nodelist("gpu[]"), InvalidArgument);
+  for (const char* list : {"", "gpu[", "gpu[]"}) {
+    CHECK_THROWS_AS(read_launch(with({{"SLURM_STEP_NODELIST", list}}, kSlurm)), InvalidArgument);
+  }
   CHECK_THROWS_WITH(read_launch(with({{"OMPI_COMM_WORLD_RANK", "8"}}, kOpenMpi)),
                     Catch::Matchers::Contains("OMPI_COMM_WORLD_RANK=8 is not below"));
   CHECK_THROWS_WITH(read_launch(with({{"PMI_RANK", "x"}}, kMpich)), Catch::Matchers::Contains("PMI_RANK='x'"));
@@ -268,6 +268,24 @@ TEST_CASE("launch environment: where ranks are to find each other") {
   server.insert({{"HVD_SERVER", "0"}, {"HVD_SERVERS", "1"}});
   CHECK(read_launch(server).store.port == 7777);
   CHECK_THROWS_AS(read_launch(with({{"HVD_RENDEZVOUS", "h"}}, kRendezvous)), InvalidArgument);
+}
+
+TEST_CASE("Slurm's lists of nodes are expanded") {
+  struct Row {
+    const char *list, *names;
+  };
+  for (const Row& row : {Row{"node7", "node7"}, Row{"a,b", "a b"}, Row{"n[1-3]", "n1 n2 n3"},
+                         Row{"n[08-10,12],login", "n08 n09 n10 n12 login"}, Row{"n[7]", "n7"},
+                         Row{"n[1-2]-ib", "n1-ib n2-ib"}, Row{"r[0-1]n[1-2]", "r0n1 r0n2 r1n1 r1n2"},
+                         Row{"n[098-101]", "n098 n099 n100 n101"}, Row{"a[1,3],b[2]", "a1 a3 b2"}}) {
+    CAPTURE(row.list);
+    CHECK(expand_nodelist(row.list) == split_list(row.names, ' '));
+  }
+  for (const char* list : {"", "a,", ",a", "n[", "n[1", "n]", "n1]", "n[]", "n[a]", "n[2-1]", "n[1-]", "n[-1]",
+                           "n[1-2-3]", "n[0-999999]x[0-9]", "n[1,[2]]"}) {
+    CAPTURE(list);
+    CHECK_THROWS_AS(expand_nodelist(list), InvalidArgument);
+  }
 }
 
 }  // namespace hvd::testing
