@@ -20,8 +20,8 @@ namespace {
 
 constexpr std::size_t kHeadBytes = 4096;
 constexpr std::size_t kSharedBytes = kHeadBytes + 2 * kPipeBytes;
-constexpr Duration kLookForSilence = std::chrono::milliseconds(200);
-constexpr Duration kLookAtSocket = std::chrono::milliseconds(50);
+constexpr Duration kLeaseCheckInterval = std::chrono::milliseconds(200);
+constexpr Duration kSocketCheckInterval = std::chrono::milliseconds(50);
 constexpr std::size_t kMaxWakeups = 4096;  // at once; a worker sends one each time that the server sleeps
 
 // The positions of a ring, in bytes since the start; each written by one end.
@@ -133,7 +133,7 @@ class SharedPipe final : public Pipe {
   void wait(Deadline deadline) override {
     const std::uint32_t now = head_.worker_wakeups.value.load(std::memory_order_acquire);
     if (now == std::exchange(seen_, now)) {
-      const Deadline limit = std::min(deadline, deadline_after(kLookAtSocket));
+      const Deadline limit = std::min(deadline, deadline_after(kSocketCheckInterval));
       seen_ = wait_.wait_change(head_.worker_wakeups, now, limit, nullptr);
       if (seen_ == now) look_at_socket();
     }
@@ -225,7 +225,7 @@ class SocketPipe final : public Pipe {
       }
       if (*count == 0) return;
       sent_ += *count;
-      if (!std::exchange(is_in_flight_, true)) next_look_ = deadline_after(kLookForSilence);
+      if (!std::exchange(is_in_flight_, true)) next_lease_check_ = deadline_after(kLeaseCheckInterval);
     }
     if (sent_ < output_.size()) return;
     forgotten_ += output_.size();
@@ -242,14 +242,14 @@ class SocketPipe final : public Pipe {
   void is_to_sleep(bool) override {}
 
   void check_lease(TimePoint now) override {
-    if (now < next_look()) return;
-    next_look_ = now + kLookForSilence;
+    if (now < next_lease_check()) return;
+    next_lease_check_ = now + kLeaseCheckInterval;
     const Delivery delivery = socket_.delivery();
     is_in_flight_ = !delivery.complete;
     if (silence_.update(delivery, now) >= lease_) is_closed_ = is_silent_ = true;
   }
 
-  Deadline next_look() const override { return is_in_flight_ ? next_look_ : Deadline::max(); }
+  Deadline next_lease_check() const override { return is_in_flight_ ? next_lease_check_ : Deadline::max(); }
 
   void wait(Deadline deadline) override {
     if (has_output()) {
@@ -289,7 +289,7 @@ class SocketPipe final : public Pipe {
   const Duration lease_;
   SilenceWatch silence_;
   bool is_in_flight_ = false;  // something was sent of which it is not known that it has arrived
-  Deadline next_look_ = Deadline::max();
+  Deadline next_lease_check_ = Deadline::max();
   bool is_silent_ = false;
   bool is_readable_ = true;
   // Not cleared: a connection that is idle takes address space alone.

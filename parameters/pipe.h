@@ -51,9 +51,9 @@ class Pipe {
   virtual void is_to_sleep(bool sleeps) = 0;
 
   // Between hosts: a host that has not answered for the lease counts as lost, and input() says so. Call it now and
-  // then, by next_look() at the latest while anything is in flight.
+  // then, by next_lease_check() at the latest while anything is in flight.
   virtual void check_lease(TimePoint /*now*/) {}
-  virtual Deadline next_look() const { return Deadline::max(); }
+  virtual Deadline next_lease_check() const { return Deadline::max(); }
 
   // For the worker: sleeps until the server has done something, or until the deadline; may return earlier.
   virtual void wait(Deadline deadline) = 0;

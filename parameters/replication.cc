@@ -50,7 +50,7 @@ void Replication::notice_event() {
 }
 
 Deadline Replication::next_deadline() const {
-  if (pipe_) return pipe_->next_look();
+  if (pipe_) return pipe_->next_lease_check();
   return attempt_ ? deadline_after(kSearchInterval) : next_search_;
 }
 

@@ -190,7 +190,7 @@ bool ServerConnections::begin_sleep() {
 
 Deadline ServerConnections::next_deadline() const {
   Deadline next = acceptor_->next_deadline();
-  for (const ServerConnection& client : all_) next = std::min(next, client.pipe->next_look());
+  for (const ServerConnection& client : all_) next = std::min(next, client.pipe->next_lease_check());
   return next;
 }
 

@@ -31,7 +31,7 @@ static_assert(HVD_PS_SYNCHRONOUS == static_cast<int>(Consistency::synchronous));
 constexpr const char* kAdviceForLaterEpochs =
     "the servers of this job, which TF_CONFIG describes, are found between the first hvd_init() and the hvd_shutdown() "
     "that follows it: connect then, and keep the connection, which hvd_shutdown() does not close";
-constexpr Duration kLook = std::chrono::milliseconds(10);
+constexpr Duration kServerPollInterval = std::chrono::milliseconds(10);
 
 Duration stall_warning_of(const Config& config) {
   return config.timeouts.stall_check ? config.timeouts.stall_warning : Duration{};
@@ -83,7 +83,7 @@ class OwnServer {
     while (!ended_) {
       clock.poll();
       if (Clock::now() >= deadline) return false;
-      std::this_thread::sleep_for(kLook);
+      std::this_thread::sleep_for(kServerPollInterval);
     }
     return true;
   }

@@ -12,7 +12,7 @@ namespace hvd {
 namespace {
 
 // Polls before the first sleep: about as long as a small collective takes.
-constexpr int kLooks = 100;
+constexpr int kPollsBeforeSleep = 100;
 constexpr Duration kFirstPollInterval = std::chrono::microseconds(10);
 
 }  // namespace
@@ -35,10 +35,10 @@ bool DeviceCompletion::done() {
 
 bool DeviceCompletion::wait(Deadline deadline) {
   Duration interval = kFirstPollInterval;
-  for (int looks = 0; !done(); ++looks) {
+  for (int polls = 0; !done(); ++polls) {
     const TimePoint now = Clock::now();
     if (now >= deadline) return false;
-    if (looks < kLooks) {
+    if (polls < kPollsBeforeSleep) {
       sched_yield();
       continue;
     }

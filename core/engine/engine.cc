@@ -273,7 +273,7 @@ void Engine::hand_to_engine(Operation& operation) {
 std::optional<Engine::Pause> Engine::run_iteration() {
   dependencies().abort.check();
   schedule_.wait_posted();
-  const Deadline next_look = context_.executor->watch(Clock::now());
+  const Deadline next_watch = context_.executor->watch(Clock::now());
   const bool was_awaited = schedule_.awaited();  // before the queue is checked
   // Messages first: the channel remembers this check, so that a later submission ends the pause.
   bool progressed = negotiated_.apply_responses();
@@ -288,7 +288,7 @@ std::optional<Engine::Pause> Engine::run_iteration() {
   const Deadline response_check = negotiated_.check_response_timeout();
   if (ends()) return std::nullopt;
   const Deadline deadline = std::min(
-      {context_.negotiator.next_deadline(), response_check, schedule_.check_blocked_callers(was_awaited), next_look});
+      {context_.negotiator.next_deadline(), response_check, schedule_.check_blocked_callers(was_awaited), next_watch});
   if (!may_pause()) return std::nullopt;
   return Pause{.doorbell_seen = dependencies().channel.doorbell_seen(),
                .deadline = deadline,

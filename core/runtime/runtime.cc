@@ -20,7 +20,7 @@ RankIdentity with_settings(RankIdentity identity, const Config& config) {
 // How much longer than the failed rank the others live, and how long its exit may take.
 constexpr Duration kHeadStart = std::chrono::milliseconds(500);
 constexpr Duration kMaxEnd = std::chrono::seconds(3);
-constexpr Duration kLookAgain = std::chrono::milliseconds(10);
+constexpr Duration kCausePollInterval = std::chrono::milliseconds(10);
 
 void check_peer(int peer, const Topology& topology) {
   if (peer < 0 || peer >= topology.size) {
@@ -167,7 +167,7 @@ void Runtime::let_cause_end_first() const {
       topology_.host_of[static_cast<std::size_t>(end->culprit)] == topology_.host()) {
     const pid_t pid = topology_.identities[static_cast<std::size_t>(end->culprit)].pid;
     for (; kill(pid, 0) == 0 && gone < end->when + kMaxEnd; gone = Clock::now()) {
-      std::this_thread::sleep_for(kLookAgain);
+      std::this_thread::sleep_for(kCausePollInterval);
     }
   }
   std::this_thread::sleep_until(gone + kHeadStart);

@@ -55,7 +55,7 @@ bool catches(pid_t pid, int signal) {
 }
 
 constexpr Duration kStackAnswerTime = 500ms;
-constexpr Duration kLookAgain = 5ms;
+constexpr Duration kStackPollInterval = 5ms;
 constexpr Duration kStallPeriod = 1s;
 constexpr Duration kInitPollInterval = 10ms;
 
@@ -72,8 +72,8 @@ std::vector<int> RankMemory::descriptors() const { return {recorder_.fd(), stack
 bool RankMemory::is_stalled(TimePoint now) {
   const FlightProgress progress = read_flight_progress(recorded());
   const Seen seen{progress.epoch, progress.begun};
-  if (seen != last_look_) {
-    last_look_ = seen;
+  if (seen != last_seen_) {
+    last_seen_ = seen;
     since_ = now;
     all_ended_ = progress.begun == 0;
   }
@@ -207,7 +207,8 @@ void RankMemories::look_for_answers() {
   for (auto& [rank, entry] : entries_) {
     if (entry.is_asked && !entry.memory->answer_is_complete()) complete = false;
   }
-  if (!complete && Clock::now() < queries_.front().deadline) return answer_timer_.set(deadline_after(kLookAgain));
+  if (!complete && Clock::now() < queries_.front().deadline)
+    return answer_timer_.set(deadline_after(kStackPollInterval));
   for (const Query& query : std::exchange(queries_, {})) answer(query.id, true);
 }
 

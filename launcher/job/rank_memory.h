@@ -65,7 +65,7 @@ class RankMemory {
   std::size_t seen_ = 0;  // size of the answer at the last call of answer_is_complete()
   // The state at the last call of is_stalled(), and since when it has not changed.
   using Seen = std::pair<std::optional<TimePoint>, std::uint64_t>;  // the epoch, and operations begun in it
-  Seen last_look_;
+  Seen last_seen_;
   TimePoint since_{};
   bool all_ended_ = true;
 };

@@ -99,7 +99,7 @@ constexpr std::size_t kPerRank = 4;
 // Temporary descriptors: the write ends of pipes, status connections.
 constexpr std::size_t kSpare = 8;
 
-constexpr int kLookAgainMs = 1;
+constexpr int kReapPollIntervalMs = 1;
 
 }  // namespace
 
@@ -224,13 +224,13 @@ std::vector<ProcessEntry> living_descendants(const std::vector<pid_t>& except) {
 }
 
 bool kill_descendants(const std::vector<pid_t>& except, Deadline deadline) {
-  for (int empty_looks = 0; empty_looks < 2;) {
+  for (int empty_scans = 0; empty_scans < 2;) {
     const std::vector<ProcessEntry> found = living_descendants(except);
     for (const ProcessEntry& entry : found) kill(entry.pid, SIGKILL);
-    empty_looks = found.empty() ? empty_looks + 1 : 0;
+    empty_scans = found.empty() ? empty_scans + 1 : 0;
     if (found.empty()) continue;
     if (Clock::now() >= deadline) return false;
-    poll(nullptr, 0, kLookAgainMs);
+    poll(nullptr, 0, kReapPollIntervalMs);
   }
   return true;
 }

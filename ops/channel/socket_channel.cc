@@ -56,7 +56,7 @@ class ChannelLoop {
     ChannelPeer& peer = peer_of(message.message.peer);
     const Status& why_not = ended_.ok() ? peer.broken() : ended_;
     if (!why_not.ok()) return complete(message, why_not);
-    next_look_ = std::min(next_look_, message.since + parts_.config.timeouts.stall_warning);
+    next_stall_check_ = std::min(next_stall_check_, message.since + parts_.config.timeouts.stall_warning);
     peer.send(std::move(message));
   }
 
@@ -69,7 +69,7 @@ class ChannelLoop {
     }
     const Status& why_not = ended_.ok() && wanted.peer != kAnyRank ? peer_of(wanted.peer).broken() : ended_;
     if (!why_not.ok()) return complete(receive, why_not);
-    next_look_ = std::min(next_look_, receive.since + parts_.config.timeouts.stall_warning);
+    next_stall_check_ = std::min(next_stall_check_, receive.since + parts_.config.timeouts.stall_warning);
     matcher_.keep(std::move(receive));
   }
 
@@ -107,7 +107,7 @@ class ChannelLoop {
   void poll_once(Deadline deadline) {
     if (!acceptor_ && ended_.ok()) open_listeners();
     for (auto& [rank, peer] : peers_) peer.make_progress();
-    if (Clock::now() >= next_look_) look_for_stalls();
+    if (Clock::now() >= next_stall_check_) look_for_stalls();
     const Deadline until = std::min(deadline, next_deadline());
     std::array<epoll_event, 64> events;
     const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
@@ -136,7 +136,7 @@ class ChannelLoop {
   }
 
   Deadline next_deadline() const {
-    Deadline next = next_look_;
+    Deadline next = next_stall_check_;
     if (acceptor_) next = std::min(next, acceptor_->next_deadline());
     for (const auto& [rank, peer] : peers_) next = std::min(next, peer.next_deadline());
     return next;
@@ -161,23 +161,23 @@ class ChannelLoop {
   void look_for_stalls() {
     const Config& config = parts_.config;
     const TimePoint now = Clock::now();
-    next_look_ = Deadline::max();
+    next_stall_check_ = Deadline::max();
     if (!config.timeouts.stall_check || config.timeouts.stall_warning <= Duration::zero()) return;
     std::string text;
     int stalled = 0;
-    const auto look = [&](Transfer& transfer, bool is_send) {
+    const auto check = [&](Transfer& transfer, bool is_send) {
       const TimePoint late = transfer.since + config.timeouts.stall_warning;
       if (transfer.stall_logged) return;
       if (now < late) {
-        next_look_ = std::min(next_look_, late);
+        next_stall_check_ = std::min(next_stall_check_, late);
         return;
       }
       transfer.stall_logged = true;
       if (++stalled <= kMaxNamed) text += (text.empty() ? "" : ", ") + waiting_text(transfer, is_send, now);
     };
-    matcher_.for_each_receive([&](Transfer& receive) { look(receive, false); });
+    matcher_.for_each_receive([&](Transfer& receive) { check(receive, false); });
     for (auto& [rank, peer] : peers_) {
-      peer.for_each_waiting([&](Transfer& message) { look(message, true); });
+      peer.for_each_waiting([&](Transfer& message) { check(message, true); });
     }
     if (stalled > kMaxNamed) text += ", and for " + std::to_string(stalled - kMaxNamed) + " more";
     if (stalled > 0) parts_.log.warning("stalled: waiting " + text);
@@ -207,7 +207,7 @@ class ChannelLoop {
   Matcher matcher_;
   std::map<int, ChannelPeer> peers_;
   Status ended_;
-  Deadline next_look_ = Deadline::max();  // when to look for stalls
+  Deadline next_stall_check_ = Deadline::max();
 };
 
 class SocketChannel final : public Channel {

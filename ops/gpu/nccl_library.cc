@@ -15,7 +15,7 @@ constexpr const char* kSoname = "libnccl.so.2";
 
 // The number of polls before the thread sleeps between them, and the length of a sleep: a group of calls completes
 // after some tens of microseconds, a new communicator after some hundred milliseconds.
-constexpr int kLooks = 200;
+constexpr int kPollsBeforeSleep = 200;
 constexpr Duration kPollInterval = std::chrono::microseconds(100);
 
 DynamicLibrary open_nccl(const std::string& wanted) {
@@ -89,7 +89,7 @@ bool NcclCommunicator::close(Deadline deadline) noexcept {
 void NcclCommunicator::complete(Result result, const char* what, Deadline deadline) const {
   library_->check(result, what, handle_);
   if (handle_ == nullptr) throw Aborted(std::string("NCCL: ") + what + " returned no communicator");
-  for (int looks = 0;; ++looks) {
+  for (int polls = 0;; ++polls) {
     Result state = Result::success;
     library_->check(call().communicator.async_error(handle_, &state), "ncclCommGetAsyncError", handle_);
     library_->check(state, what, handle_);
@@ -99,7 +99,7 @@ void NcclCommunicator::complete(Result result, const char* what, Deadline deadli
       throw Timeout(std::string("NCCL: ") + what +
                     " has not completed: a rank may be stuck, or its network not reachable");
     }
-    if (looks < kLooks) {
+    if (polls < kPollsBeforeSleep) {
       sched_yield();
     } else {
       std::this_thread::sleep_for(kPollInterval);

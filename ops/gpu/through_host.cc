@@ -13,7 +13,7 @@ namespace hvd::cuda {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr int kLooks = 100;  // polls before the thread sleeps between them
+constexpr int kPollsBeforeSleep = 100;
 constexpr Duration kPollInterval = std::chrono::microseconds(50);
 
 std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
@@ -128,7 +128,7 @@ class ThroughHost {
 
   void wait_for_stream(const char* what) const {
     const Deadline deadline = deadline_after(timeout_);
-    for (int looks = 0;; ++looks) {
+    for (int polls = 0;; ++polls) {
       const Result result = driver_->call().streams.query(stream_);
       if (result == kSuccess) return;
       if (result != kNotReady) driver_->check(result, "cuStreamQuery");
@@ -136,7 +136,7 @@ class ThroughHost {
       if (Clock::now() >= deadline) {
         throw Timeout("GPU " + std::to_string(device_) + ": timed out waiting for " + what);
       }
-      if (looks < kLooks) {
+      if (polls < kPollsBeforeSleep) {
         sched_yield();
       } else {
         std::this_thread::sleep_for(kPollInterval);

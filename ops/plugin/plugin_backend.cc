@@ -46,7 +46,7 @@ struct PlainCall {
 
 // Polling interval for libraries without a descriptor to sleep on.
 constexpr Duration kPollInterval = std::chrono::microseconds(50);
-constexpr int kLooksPerClock = 16;
+constexpr int kPollsPerClockRead = 16;
 
 // Two messages between two ranks that can be pending at the same time have different labels.
 std::uint64_t label_of(const Tag& tag) {
@@ -165,7 +165,7 @@ class PluginTransport final : public Transport {
     TimePoint now = began;
     int yields = 0;
     while (now < until) {
-      for (int look = 0; look < kLooksPerClock; ++look) {
+      for (int i = 0; i < kPollsPerClockRead; ++i) {
         if (test(request)) return true;
         cpu_relax();
       }

@@ -449,8 +449,8 @@ class TcpTransport final : public Transport {
   bool spin(const PostedMessage& operation) {
     const Peer& awaited = peer_of(operation.peer);
     const TimePoint end = Clock::now() + policy_.spin;
-    for (int looks = 0; looks <= policy_.yields || Clock::now() < end; ++looks) {
-      if (looks > 0) sched_yield();
+    for (int polls = 0; polls <= policy_.yields || Clock::now() < end; ++polls) {
+      if (polls > 0) sched_yield();
       for (Connection* connection : active_) advance_sends(*connection);
       for (const auto& connection : awaited.connections) advance_receives(*connection);
       if (operation.done) break;
