@@ -76,7 +76,7 @@ ALLOWED = {
     ],
     # hvdrun, in the order in which a folder may include another: those above it in this list.
     "launcher/processes": [*BASE, "core/net"],
-    "launcher/plan": BASE,
+    "launcher/plan": [*BASE, "core/bootstrap/launch_environment.h"],
     # The processes of an elastic job, and what they tell in its store.
     "launcher/membership": [
         *BASE,
@@ -91,7 +91,10 @@ ALLOWED = {
         *[f"core/bootstrap/{part}.h" for part in ("elastic", "store_origin", "store_server")],
         *[f"launcher/{folder}" for folder in ("processes", "plan", "membership", "watch", "output")],
     ],
-    "launcher/cli": [*BASE, "core/net", *[f"launcher/{folder}" for folder in ("processes", "plan", "output", "job")]],
+    "launcher/cli": [
+        *[*BASE, "core/net", "core/bootstrap/launch_environment.h"],
+        *[f"launcher/{folder}" for folder in ("processes", "plan", "output", "job")],
+    ],
     "launcher/remote": [
         *[*BASE, "core/net", "launcher"],
         *[f"core/bootstrap/{part}.h" for part in ("store_origin", "store_server")],

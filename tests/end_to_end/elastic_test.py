@@ -111,10 +111,12 @@ def test_a_process_takes_the_place_of_a_lost_one(tmp_path):
         HVD_TIMELINE=timeline,
     )
     assert code == 0, errors
+    # On a busy machine the newcomer may be there before the others have left the first epoch.
+    joined = re.search(r"epoch ([23]) with 3 ranks, .*joined: process 3\n", errors)
+    assert joined, errors
     timelines = sorted(path.name for path in tmp_path.glob("*.json"))
-    assert timelines == ["ran.epoch2.json", "ran.epoch3.json", "ran.json"]
+    assert timelines == [*(f"ran.epoch{epoch}.json" for epoch in range(2, int(joined[1]) + 1)), "ran.json"]
     assert all(json.loads((tmp_path / name).read_text()) for name in timelines)
-    assert "epoch 3 with 3 ranks" in errors and "; joined: process 3\n" in errors, errors
     check_no_step_is_lost(output)
     assert set(done(output)) == {0, 2, 3} and len(set(done(output).values())) == 1, output
     last = {process: steps[-1] for process, steps in steps_of(output).items()}

@@ -30,9 +30,9 @@ def test_members_reduce_among_themselves():
     with pytest.raises(ValueError, match="not in process set"):
         hvd.allreduce(value, process_set=other)
     hvd.barrier(process_set=own)
-    for process_set in sets:
-        assert hvd.remove_process_set(process_set)
-        assert process_set.process_set_id is None
+    for some in sets:
+        assert hvd.remove_process_set(some)
+        assert some.process_set_id is None
     with pytest.raises(ValueError, match="not registered"):
         hvd.allreduce(value, process_set=own)
 

@@ -410,7 +410,7 @@ TEST_CASE("a join to which a rank never comes ends with an error that names it")
 
 namespace {
 
-const Environment kQuickLimit = {{"HVD_STALL_CHECK_TIME_SECONDS", "0"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "0.7"}};
+const Environment kQuickLimit = {{"HVD_STALL_CHECK_TIME_SECONDS", "0"}, {"HVD_STALL_SHUTDOWN_TIME_SECONDS", "2"}};
 
 // Rank 1 goes on when the others, one less than `ranks`, have come here.
 void let_rank_1_be_last(const Runtime& runtime, int ranks, std::atomic<int>& arrived) {
