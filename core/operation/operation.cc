@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "core/base/futex.h"
+#include "core/operation/call.h"
 
 namespace hvd {
 
