@@ -19,7 +19,7 @@ namespace {
 constexpr Duration kReturnTimeout = std::chrono::seconds(5);
 
 // Separate from OwnPointer, whose destructor makes thread-local access slower.
-constinit thread_local CachedRuntime cached;
+constinit thread_local CachedObject<Runtime> cached;
 
 // Gives the thread's pointer back when it ends. A thread that calls hvd even afterwards takes another one for good.
 class OwnPointer {
@@ -258,7 +258,7 @@ void Instance::ask_anew() {
   thread_local OwnPointer own(users_);
   const MutexLock lock(mutex_);
   if (!runtime_) throw Error(StatusCode::not_initialized, "hvd is not initialised: call init() first");
-  cached = {.changes = changes_, .runtime = runtime_.get(), .in_use = own.get()};
+  cached = {.object = runtime_.get(), .changes = changes_, .pointer = own.get()};
 }
 
 }  // namespace hvd

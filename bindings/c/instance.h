@@ -11,7 +11,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 
 #include "bindings/c/caller_memory.h"
 #include "core/base/hazard_pointer.h"
@@ -43,44 +42,8 @@ struct JoinedJob {
   bool is_launched = true;  // by a launcher, which sees this process end
 };
 
-// What a thread remembers of the runtime: it is the present one while the instance's number of changes is the same.
-struct CachedRuntime {
-  std::uint64_t changes = 0;
-  Runtime* runtime = nullptr;
-  HazardPointers::Pointer* in_use = nullptr;
-};
-
 // The runtime of this process, which is not destroyed before this object.
-class RuntimeInUse {
- public:
-  RuntimeInUse() = default;
-  RuntimeInUse(RuntimeInUse&& other) noexcept
-      : runtime_(other.runtime_), in_use_(std::exchange(other.in_use_, nullptr)), before_(other.before_) {}
-  ~RuntimeInUse() {
-    if (in_use_ != nullptr) in_use_->restore(before_);
-  }
-
-  // False if the runtime has changed.
-  bool take(const CachedRuntime& cached, const std::atomic<std::uint64_t>& changes) {
-    if (cached.in_use == nullptr) return false;
-    before_ = cached.in_use->exchange(cached.runtime);
-    if (cached.changes != changes.load(std::memory_order_acquire)) {
-      cached.in_use->restore(before_);
-      return false;
-    }
-    runtime_ = cached.runtime;
-    in_use_ = cached.in_use;
-    return true;
-  }
-
-  Runtime& operator*() const { return *runtime_; }
-  Runtime* operator->() const { return runtime_; }
-
- private:
-  Runtime* runtime_ = nullptr;
-  HazardPointers::Pointer* in_use_ = nullptr;
-  const void* before_ = nullptr;
-};
+using RuntimeInUse = InUse<Runtime>;
 
 class Instance {
  public:

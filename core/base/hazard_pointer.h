@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <thread>
@@ -106,6 +107,47 @@ class HazardPointers {
   Mutex mutex_ ACQUIRED_AFTER(retiring_);
   std::deque<Pointer> pointers_ GUARDED_BY(mutex_);
   std::thread registering_ GUARDED_BY(mutex_);  // started by the first take()
+};
+
+// What a thread remembers of an object that its owner replaces now and then, counting the changes.
+template <typename T>
+struct CachedObject {
+  T* object = nullptr;
+  std::uint64_t changes = 0;                   // when it was the current one
+  HazardPointers::Pointer* pointer = nullptr;  // the thread's
+};
+
+// An object that this thread uses, and that is not destroyed before this ends.
+template <typename T>
+class InUse {
+ public:
+  InUse() = default;
+  InUse(InUse&& other) noexcept
+      : object_(other.object_), pointer_(std::exchange(other.pointer_, nullptr)), before_(other.before_) {}
+  ~InUse() {
+    if (pointer_ != nullptr) pointer_->restore(before_);
+  }
+
+  // False if it is not the current object any more. Until it succeeds it may be called again.
+  bool take(const CachedObject<T>& cached, const std::atomic<std::uint64_t>& changes) {
+    if (cached.pointer == nullptr) return false;
+    before_ = cached.pointer->exchange(cached.object);
+    if (cached.changes != changes.load(std::memory_order_acquire)) {
+      cached.pointer->restore(before_);
+      return false;
+    }
+    object_ = cached.object;
+    pointer_ = cached.pointer;
+    return true;
+  }
+
+  T& operator*() const { return *object_; }
+  T* operator->() const { return object_; }
+
+ private:
+  T* object_ = nullptr;
+  HazardPointers::Pointer* pointer_ = nullptr;
+  const void* before_ = nullptr;
 };
 
 }  // namespace hvd

@@ -12,6 +12,8 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
+std::size_t PostedMessage::size() const { return kind == Kind::send ? outgoing.size() : incoming.size(); }
+
 std::string describe_message(const Tag& tag, std::uint64_t bytes) {
   return "process set " + std::to_string(tag.process_set) + ", call " + std::to_string(tag.sequence) + ", step " +
          std::to_string(tag.step) + ", " + std::to_string(bytes) + " bytes";
@@ -39,6 +41,8 @@ PostedMessage& OperationWindow::add(PostedMessage operation) {
   operations_.push_back(operation);
   return operations_.back();
 }
+
+Transport::RequestId OperationWindow::newest() const { return first_ + operations_.size() - 1; }
 
 PostedMessage& OperationWindow::find(Transport::RequestId request) {
   if (request < first_ || request - first_ >= operations_.size() || operations_[request - first_].waited) {

@@ -79,7 +79,7 @@ struct PostedMessage {
   bool done = false;
   bool waited = false;
 
-  std::size_t size() const { return kind == Kind::send ? outgoing.size() : incoming.size(); }
+  std::size_t size() const;
 };
 
 // "process set 0, call 17, step 3, 4096 bytes"
@@ -101,7 +101,7 @@ std::string describe_loss(const PostedMessage& operation, const std::string& pee
 class OperationWindow {
  public:
   PostedMessage& add(PostedMessage operation);
-  Transport::RequestId newest() const { return first_ + operations_.size() - 1; }
+  Transport::RequestId newest() const;
 
   // Throws InvalidArgument for a request that was never returned or was already waited for.
   PostedMessage& find(Transport::RequestId request);
