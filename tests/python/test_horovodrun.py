@@ -58,6 +58,8 @@ VARIABLES = [
     ("--tcp", {"NCCL_IB_DISABLE": "1"}),
     ("--network-interfaces eth0,eth1", {"NCCL_SOCKET_IFNAME": "eth0,eth1"}),
     ("--network-interface eth0 --network-interface eth1", {"NCCL_SOCKET_IFNAME": "eth0,eth1"}),
+    ("--network-interfaces 10.1.0.0/16,eth1", {"NCCL_SOCKET_IFNAME": "eth1"}),
+    ("--network-interfaces 10.1.0.0/16", {}),
 ]
 
 # Options, and what hvdrun is told instead of "-np 2 -H localhost:2".

@@ -60,6 +60,8 @@ def test_sets_that_have_the_same_ranks_in_an_epoch_are_one():
     process_set._defined.extend(shared.values())
     process_set.register_defined()
     assert [one.process_set_id for one in shared.values()] == list(shared)
+    everything = [hvd.global_process_set, own, *shared.values()]
+    assert len({process_set.numbered_name(one, "optimizer") for one in everything}) == len(everything)
     for one in (own, shared[0]):
         assert hvd.remove_process_set(one) and one.process_set_id is None
     last = shared[max(shared)]

@@ -155,6 +155,10 @@ def test_wrong_arguments():
 WRONG_TYPES = {
     "op": (lambda ones: hvd.allreduce(ones, op="sum"), "op is 'sum': expected hvd.Average, hvd.Sum, .* or hvd.Product"),
     "op_": (lambda ones: hvd.allreduce_(ones, op=1.5), "op is 1.5: expected hvd.Average"),
+    "op of torch": (
+        lambda ones: hvd.allreduce(ones, op=torch.distributed.ReduceOp.SUM),
+        "op is .*SUM.*: expected hvd.Average",
+    ),
     "op of a group": (lambda ones: hvd.grouped_allreduce([ones], op=[]), r"op is \[\]: expected hvd.Average"),
     "op of reducescatter": (lambda ones: hvd.reducescatter(ones, op="sum"), "op is 'sum': expected hvd.Average"),
     "op of an optimizer": (lambda ones: optimizer(op="sum"), "op is 'sum': expected hvd.Average"),

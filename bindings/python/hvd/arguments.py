@@ -19,13 +19,12 @@ def _wrong(name: str, value: object, expected: str) -> str:
 
 
 def reduce_op(value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(_wrong("op", value, _ONE_OF_THE_OPERATIONS)) from None
-    if not 0 <= number < len(OPERATIONS):
+    # Not all that operator.index() reads: torch.distributed's ReduceOp.SUM would be the number of Average.
+    if not isinstance(value, numbers.Integral):
+        raise TypeError(_wrong("op", value, _ONE_OF_THE_OPERATIONS))
+    if not 0 <= value < len(OPERATIONS):
         raise ValueError(_wrong("op", value, _ONE_OF_THE_OPERATIONS))
-    return number
+    return int(value)
 
 
 def rank(value: Any, name: str) -> int:

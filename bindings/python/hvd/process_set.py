@@ -140,12 +140,14 @@ def set_back_numbers(numbers: dict[str, int]) -> None:
 def numbered_name(process_set: ProcessSet, kind: str) -> str:
     """A name for what a set's ranks may make several of: a DistributedOptimizer, whose variables may be called as those
     of another one, a DDP hook, a progress bar, a process group of torch. It is the kind and the next number in this
-    set, from 0. The ranks of a set make theirs in the same order; ranks that are not in it make none, and count no
-    differently for that. ValueError if hvd is not initialised."""
+    set, from 0, and which set it is, as sets may share their ranks in another epoch (`_register_or_share`). The ranks
+    of a set make theirs in the same order; ranks that are not in it make none, and count no differently for that.
+    ValueError if hvd is not initialised."""
     _native.rank()
     numbers = _numbers.setdefault(process_set, Counter())
     numbers[kind] += 1
-    return f"{kind}{numbers[kind] - 1}"
+    name = f"{kind}{numbers[kind] - 1}"
+    return f"{name}@{_defined.index(process_set)}" if process_set in _defined else name
 
 
 def add_process_set(process_set: Any) -> ProcessSet:

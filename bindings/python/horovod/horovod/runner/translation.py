@@ -129,6 +129,6 @@ def environment_of_ranks(args: Any, environment: Mapping[str, str]) -> dict[str,
         result["HVD_COLLECTIVE_TIMEOUT_SECONDS"] = str(args.gloo_timeout_seconds)
     if args.tcp_flag:
         result["NCCL_IB_DISABLE"] = "1"
-    if args.nics:
-        result["NCCL_SOCKET_IFNAME"] = ",".join(sorted(args.nics))
+    if names := sorted(name for name in args.nics or () if "/" not in name):  # NCCL knows no networks
+        result["NCCL_SOCKET_IFNAME"] = ",".join(names)
     return result
