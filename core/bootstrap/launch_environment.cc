@@ -298,13 +298,13 @@ void append_nodes(std::string_view pattern, const std::string& before, std::vect
   for (const std::string_view range : split_outside_brackets(pattern.substr(open + 1, close - open - 1))) {
     const auto dash = range.find('-');
     const std::string_view first_digits = range.substr(0, dash);
-    const auto first = parse_number<std::uint32_t>(first_digits);
-    const auto last = dash == std::string_view::npos ? first : parse_number<std::uint32_t>(range.substr(dash + 1));
-    if (!first || !last || *last < *first || *last > kMaxNodes) {
+    const auto first = parse_number<std::uint64_t>(first_digits);
+    const auto last = dash == std::string_view::npos ? first : parse_number<std::uint64_t>(range.substr(dash + 1));
+    if (!first || !last || *last < *first || *last - *first >= kMaxNodes) {
       throw InvalidArgument("\"" + std::string(range) + "\" is no range of nodes");
     }
-    for (std::uint32_t node = *first; node <= *last; ++node) {
-      std::string digits = std::to_string(node);
+    for (std::uint64_t i = 0; i <= *last - *first; ++i) {
+      std::string digits = std::to_string(*first + i);
       if (digits.size() < first_digits.size()) digits.insert(0, first_digits.size() - digits.size(), '0');
       append_nodes(pattern.substr(close + 1), so_far + digits, names);
     }

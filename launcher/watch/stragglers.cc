@@ -377,11 +377,12 @@ std::string find_stragglers(const std::vector<StatusOfRank>& processes, Duration
 std::string stable_part_of(const std::string& sentence) {
   const std::size_t place = sentence.rfind(" is at ");  // place_text()
   std::string stable_part = place == std::string::npos ? sentence : sentence.substr(0, sentence.rfind("; ", place));
-  for (const std::string before : {"waited ", "waiting for ", "done for "}) {
+  for (const std::string before : {"waited ", "waiting for ", "done for ", "("}) {
     for (std::size_t at = stable_part.find(before); at != std::string::npos;
          at = stable_part.find(before, at + before.size())) {
       const std::size_t age = at + before.size();
-      stable_part.erase(age, std::min(stable_part.find(" s", age), stable_part.size()) - age);  // age_text()
+      const std::size_t end = std::min(stable_part.find_first_not_of("0123456789.", age), stable_part.size());
+      if (stable_part.compare(end, 2, " s") == 0) stable_part.erase(age, end - age);  // age_text()
     }
   }
   return stable_part;

@@ -218,6 +218,9 @@ TEST_CASE("the stable_part of a stall is the same as long as it lasts") {
   CHECK(stable_part != stable_part_of(who + "ranks 0, 1 have waited 12.4 s"));
   CHECK(stable_part_of("rank 1 performs, as rank 0 has done for 3.1 s; rank 1 is at a.py:1") ==
         "rank 1 performs, as rank 0 has done for  s");
+  const std::string warning = "waiting for rank 1 on h1 (pid 7) to submit allreduce 'w' ";
+  CHECK(stable_part_of(warning + "(1.0 s)") == warning + "( s)");
+  CHECK(stable_part_of(warning + "(120.5 s)") == warning + "( s)");
   CHECK(stable_part_of("waited ").size() == 7);
   CHECK(stable_part_of("").empty());
 }
