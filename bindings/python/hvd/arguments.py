@@ -22,9 +22,10 @@ def reduce_op(value: Any) -> int:
     # Not all that operator.index() reads: torch.distributed's ReduceOp.SUM would be the number of Average.
     if not isinstance(value, numbers.Integral):
         raise TypeError(_wrong("op", value, _ONE_OF_THE_OPERATIONS))
-    if not 0 <= value < len(OPERATIONS):
+    number = int(value)
+    if not 0 <= number < len(OPERATIONS):
         raise ValueError(_wrong("op", value, _ONE_OF_THE_OPERATIONS))
-    return int(value)
+    return number
 
 
 def rank(value: Any, name: str) -> int:

@@ -274,11 +274,11 @@ TEST_CASE("Slurm's lists of nodes are expanded") {
   struct Row {
     const char *list, *names;
   };
-  for (const Row& row : {Row{"node7", "node7"}, Row{"a,b", "a b"}, Row{"n[1-3]", "n1 n2 n3"},
-                         Row{"n[08-10,12],login", "n08 n09 n10 n12 login"}, Row{"n[7]", "n7"},
-                         Row{"n[1-2]-ib", "n1-ib n2-ib"}, Row{"r[0-1]n[1-2]", "r0n1 r0n2 r1n1 r1n2"},
-                         Row{"n[098-101]", "n098 n099 n100 n101"}, Row{"a[1,3],b[2]", "a1 a3 b2"},
-                         Row{"n[20260101-20260102]", "n20260101 n20260102"}}) {
+  for (const Row& row :
+       {Row{"node7", "node7"}, Row{"a,b", "a b"}, Row{"n[1-3]", "n1 n2 n3"},
+        Row{"n[08-10,12],login", "n08 n09 n10 n12 login"}, Row{"n[7]", "n7"}, Row{"n[1-2]-ib", "n1-ib n2-ib"},
+        Row{"r[0-1]n[1-2]", "r0n1 r0n2 r1n1 r1n2"}, Row{"n[098-101]", "n098 n099 n100 n101"},
+        Row{"a[1,3],b[2]", "a1 a3 b2"}, Row{"n[20260101-20260102]", "n20260101 n20260102"}}) {
     CAPTURE(row.list);
     CHECK(expand_nodelist(row.list) == split_list(row.names, ' '));
   }
