@@ -223,6 +223,7 @@ RankIdentity identify_this_process(const std::string& host_id, const std::string
   identity.host_key = host_id.empty() ? identity.machine + "/" + network_namespace() + "/" + system_hostname() +
                                             "/uid:" + std::to_string(geteuid())
                                       : host_id;
+  if (identity.machine.empty()) identity.machine = identity.host_key;
   identity.cpus = allowed_cpus();
   return identity;
 }
